@@ -1,0 +1,12 @@
+//! The tracer: hooks a small set of kernel functions of the RDMA control path,
+//! takes one record of each failing return, and sends what it saw every five
+//! seconds.
+//!
+//! It never changes what a hooked call does, and never leaves anything in the
+//! kernel when it ends, however it ends.
+
+pub mod catalogue;
+pub mod counters;
+pub mod loader;
+pub mod record;
+pub mod resolve;

@@ -1,0 +1,119 @@
+//! Catalogue × running kernel → plan: which function serves each hook, how it is
+//! reached, and why a hook is missing.
+//!
+//! A pure function: nothing here reads a file or the kernel.
+
+mod report;
+
+pub use report::{HookReport, HookState, Report};
+
+use crate::catalogue::Hook;
+use crate::record::ProbeId;
+
+/// How the function behind a hook was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Found {
+    /// The catalogue names it.
+    Name,
+    /// The driver's `ib_device_ops` table in kernel memory points to it.
+    OpsTable,
+    /// Its prototype is that of the operation and its name ends like it; used
+    /// where the table cannot be read.
+    Prototype,
+}
+
+/// How a probe is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mechanism {
+    /// A BPF trampoline on the function's exit.
+    Fexit,
+    /// A kretprobe, where there is no BTF. Not built by this version.
+    Kretprobe,
+    /// One kretprobe for many functions. Not built by this version.
+    KretprobeMulti,
+}
+
+/// Why a function is not hooked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// The module is not loaded; it is attached when it appears.
+    #[error("module {0} is not loaded")]
+    ModuleNotLoaded(String),
+    /// No RDMA driver is loaded.
+    #[error("no RDMA driver is loaded")]
+    NoDriver,
+    /// The loaded module has no such function.
+    #[error("{module} has no function {function}")]
+    NoFunction {
+        /// Kernel module.
+        module: String,
+        /// Function name.
+        function: String,
+    },
+    /// The function exists only inlined or as a suffixed copy.
+    #[error("{function} was inlined or split by the compiler ({symbol})")]
+    Suffixed {
+        /// Function name.
+        function: String,
+        /// The symbol that is there.
+        symbol: String,
+    },
+    /// The module carries no BTF (out-of-tree builds usually skip it).
+    #[error("module {0} has no BTF")]
+    NoBtf(String),
+    /// ftrace does not list the function, so that nothing can be attached.
+    #[error("{0} is not traceable (not in available_filter_functions)")]
+    NotTraceable(String),
+    /// The driver does not have the operation.
+    #[error("driver {module} has no operation {operation}")]
+    NoOperation {
+        /// Kernel module.
+        module: String,
+        /// Member of `struct ib_device_ops`.
+        operation: String,
+    },
+    /// The function returns nothing.
+    #[error("{0} returns nothing that tells a failure")]
+    NoReturnValue(String),
+    /// The kernel refused the program or its attachment.
+    #[error("the kernel refused {function}: {reason}")]
+    Refused {
+        /// Function name.
+        function: String,
+        /// Positive errno.
+        errno: i32,
+        /// The errno's meaning here, or the end of the verifier's log.
+        reason: String,
+    },
+    /// Taken off by request, so that the module can be unloaded.
+    #[error("detached from {0} by request")]
+    Detached(String),
+}
+
+/// State of one probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeState {
+    /// Planned, not yet tried.
+    Planned,
+    /// Working.
+    Attached(Mechanism),
+    /// Not working.
+    Missing(Missing),
+}
+
+/// One kernel function that serves a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Number in records and counters.
+    pub id: ProbeId,
+    /// The hook it serves (a copy: hooks are small and few).
+    pub hook: Hook,
+    /// Kernel module, `vmlinux` when built in.
+    pub module: String,
+    /// Function name.
+    pub function: String,
+    /// How it was found.
+    pub found: Found,
+    /// Attached or why not.
+    pub state: ProbeState,
+}
