@@ -1,1 +1,25 @@
-//! (being written)
+//! What every rdmesh service needs: configuration, telemetry, a gRPC server with
+//! health and reflection, an orderly end, and the agents' uplink to the collector.
+//!
+//! This crate never knows a domain: it moves snapshots and windows without
+//! looking into them, and no rule about failures, wires or jobs lives here.
+//!
+//! | module | what a service takes from it |
+//! |---|---|
+//! | [`config`] | one structure from file, environment and flags |
+//! | [`telemetry`] | logs, OTLP metrics, the process's own cost |
+//! | [`server`] | a tonic server with health, reflection and limits |
+//! | [`shutdown`] | signals and the sequence in which a service ends |
+//! | [`uplink`] | the agents' ingest client |
+//! | [`host`] | host name, boot id, clock pair |
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod host;
+pub mod server;
+pub mod shutdown;
+pub mod telemetry;
+pub mod uplink;
+
+/// The version of this build, as `Hello`, `--version` and `service.version` tell it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,3 @@
+//! (being written)
+/// limit
+pub const MAX_ITEM_BYTES: usize = 2 << 20;
