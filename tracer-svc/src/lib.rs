@@ -6,7 +6,9 @@
 //! kernel when it ends, however it ends.
 
 pub mod catalogue;
+pub mod chain;
 pub mod counters;
+pub mod identity;
 pub mod loader;
 pub mod record;
 pub mod resolve;

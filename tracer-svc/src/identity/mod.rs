@@ -8,6 +8,7 @@ mod attempt;
 mod cgroup_path;
 mod cgroups;
 mod environment;
+mod lru;
 mod process;
 mod registry;
 
