@@ -1,1 +1,23 @@
-//! (being written)
+//! The typed client of the collector: finds it, asks it, and hands back checked
+//! types that print and serialise under the names of the wire contract.
+//!
+//! It never decides anything about a job: verdicts, totals and health are the
+//! collector's, and this crate only carries them.
+
+pub mod attempt;
+pub mod client;
+pub mod endpoint;
+pub mod errno;
+pub mod error;
+pub mod jobs;
+pub mod model;
+pub mod moment;
+pub mod placement;
+pub mod queries;
+
+pub use attempt::{AttemptId, AttemptSelector};
+pub use client::Client;
+pub use endpoint::CollectorAddress;
+pub use error::ClientError;
+pub use moment::Moment;
+pub use placement::Placement;

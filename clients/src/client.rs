@@ -1,0 +1,135 @@
+//! The connection to the collector: one channel, deadlines, bounded retry of
+//! reads.
+
+use std::time::Duration;
+
+use rdmesh_proto::collector::v1::job_service_client::JobServiceClient;
+use rdmesh_proto::collector::v1::query_service_client::QueryServiceClient;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use crate::endpoint::CollectorAddress;
+use crate::error::{ClientError, Subject, from_status, innermost};
+
+/// How long the connection may take. A collector in the same site answers in
+/// milliseconds; five seconds outlast two lost SYNs (1 s, then 2 s).
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long one answer may take, retries included, unless the caller says
+/// otherwise. Cluster-wide questions over a month are meant to take 60 ms.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How often a read is asked. Three questions with the pauses below bridge a
+/// collector's short refusal and do not add to a real overload.
+pub const MAX_READ_ATTEMPTS: u32 = 3;
+
+/// The pause before the second question; it doubles before the third.
+pub const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Largest answer that is taken. A thousand failures with 64 steps each stay
+/// below 8 MiB.
+pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// A connection to one collector. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    channel: Channel,
+    address: CollectorAddress,
+    call_timeout: Duration,
+}
+
+impl Client {
+    /// Connects to a collector.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`] when nothing answers within
+    /// [`CONNECT_TIMEOUT`].
+    pub async fn connect(address: CollectorAddress) -> Result<Client, ClientError> {
+        let unreachable =
+            |reason: String| ClientError::Unreachable { address: address.clone(), reason };
+        let endpoint = Endpoint::from_shared(format!("http://{}", address.authority))
+            .map_err(|error| unreachable(error.to_string()))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .user_agent(concat!("rdmesh-client/", env!("CARGO_PKG_VERSION")))
+            .map_err(|error| unreachable(error.to_string()))?;
+        let channel = match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(error)) => return Err(unreachable(innermost(&error).to_string())),
+            Err(_) => {
+                let seconds = CONNECT_TIMEOUT.as_secs();
+                return Err(unreachable(format!("no connection within {seconds} s")));
+            }
+        };
+        Ok(Client::with_channel(channel, address))
+    }
+
+    /// A client over a channel that the caller made; `address` is what errors
+    /// show.
+    pub fn with_channel(channel: Channel, address: CollectorAddress) -> Client {
+        Client { channel, address, call_timeout: CALL_TIMEOUT }
+    }
+
+    /// The same connection with another deadline for each call.
+    pub fn with_call_timeout(mut self, call_timeout: Duration) -> Client {
+        self.call_timeout = call_timeout;
+        self
+    }
+
+    /// Where this client is connected.
+    pub fn address(&self) -> &CollectorAddress {
+        &self.address
+    }
+
+    pub(crate) fn job_service(&self) -> JobServiceClient<Channel> {
+        JobServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
+    pub(crate) fn query_service(&self) -> QueryServiceClient<Channel> {
+        QueryServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
+    /// Asks once, within the deadline: for calls that change something.
+    pub(crate) async fn write<T>(
+        &self,
+        subject: &Subject,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, ClientError> {
+        let seconds = self.call_timeout.as_secs();
+        match tokio::time::timeout(self.call_timeout, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(from_status(&status, &self.address, subject, seconds)),
+            Err(_) => Err(ClientError::Timeout { address: self.address.clone(), seconds }),
+        }
+    }
+
+    /// Asks again after a passing refusal, at most [`MAX_READ_ATTEMPTS`] times
+    /// and all within one deadline: for reads alone.
+    pub(crate) async fn read<T, F, C>(&self, subject: &Subject, call: C) -> Result<T, ClientError>
+    where
+        C: Fn() -> F,
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let seconds = self.call_timeout.as_secs();
+        let attempts = async {
+            let mut pause = FIRST_RETRY_PAUSE;
+            let mut attempt = 1;
+            loop {
+                let error = match call().await {
+                    Ok(response) => return Ok(response.into_inner()),
+                    Err(status) => from_status(&status, &self.address, subject, seconds),
+                };
+                if attempt == MAX_READ_ATTEMPTS || !error.is_passing() {
+                    return Err(error);
+                }
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+                attempt += 1;
+            }
+        };
+        match tokio::time::timeout(self.call_timeout, attempts).await {
+            Ok(result) => result,
+            Err(_) => Err(ClientError::Timeout { address: self.address.clone(), seconds }),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What can go wrong between a question and its answer, and what to do then.
+
+use std::error::Error as StdError;
+
+use tonic::{Code, Status};
+
+use crate::endpoint::{AddressError, AddressSource, CollectorAddress, DEFAULT_PORT, VARIABLE};
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Where the collector is could not be told.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Nothing that speaks gRPC answers there.
+    #[error("no collector answers at {address} (from {}): {reason}", address.source)]
+    Unreachable {
+        /// What was dialled.
+        address: CollectorAddress,
+        /// The innermost cause.
+        reason: String,
+    },
+    /// No answer came in time.
+    #[error("the collector at {address} did not answer within {seconds} s")]
+    Timeout {
+        /// Who was asked.
+        address: CollectorAddress,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// The collector does not know what was asked for.
+    #[error("{what} is not known to the collector: {reason}")]
+    NotFound {
+        /// `job 4711`, `host gpu-01`.
+        what: String,
+        /// The collector's words.
+        reason: String,
+        /// Where known names are listed.
+        suggestion: &'static str,
+    },
+    /// The collector refuses a value of the request.
+    #[error("the collector refuses the request: {0}")]
+    Invalid(String),
+    /// The caller has not the right.
+    #[error("the collector does not allow this: {0}")]
+    Denied(String),
+    /// The collector answers and cannot serve for now.
+    #[error("the collector cannot serve this now: {0}")]
+    Busy(String),
+    /// The collector does not know this call.
+    #[error("the collector does not know this call: {0}")]
+    Unsupported(String),
+    /// The collector failed.
+    #[error("the collector failed: {0}")]
+    Failed(String),
+    /// The answer breaks the wire contract.
+    #[error("the collector's answer cannot be read: {field}: {reason}")]
+    BadAnswer {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ClientError {
+    /// A stable word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ClientError::Address(_) => "address",
+            ClientError::Unreachable { .. } => "unreachable",
+            ClientError::Timeout { .. } => "timeout",
+            ClientError::NotFound { .. } => "not_found",
+            ClientError::Invalid(_) => "invalid_argument",
+            ClientError::Denied(_) => "denied",
+            ClientError::Busy(_) => "busy",
+            ClientError::Unsupported(_) => "unsupported",
+            ClientError::Failed(_) => "failed",
+            ClientError::BadAnswer { .. } => "bad_answer",
+        }
+    }
+
+    /// What to do next, as one sentence; empty: the error says it itself.
+    pub fn next(&self) -> String {
+        match self {
+            ClientError::Address(_) | ClientError::Invalid(_) => String::new(),
+            ClientError::Unreachable { address, .. } => unreachable_hint(address),
+            ClientError::Timeout { .. } => {
+                "ask for less (--limit, --since), or wait longer: --timeout SECONDS".to_owned()
+            }
+            ClientError::NotFound { suggestion, .. } => (*suggestion).to_owned(),
+            ClientError::Denied(_) => "ask the collector's operator for the right".to_owned(),
+            ClientError::Busy(_) => {
+                "try again in a few seconds; if it stays so, look at the collector's log and its \
+                 database"
+                    .to_owned()
+            }
+            ClientError::Unsupported(_) | ClientError::BadAnswer { .. } => format!(
+                "is the collector older or newer than this program ({})? Update the older one",
+                env!("CARGO_PKG_VERSION")
+            ),
+            ClientError::Failed(_) => "look at the collector's log".to_owned(),
+        }
+    }
+
+    /// Whether the same read may succeed a moment later.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, ClientError::Busy(_))
+    }
+}
+
+fn unreachable_hint(address: &CollectorAddress) -> String {
+    let elsewhere = format!(
+        "If it runs elsewhere, say so: --collector HOST:{DEFAULT_PORT}, {VARIABLE}, or \
+         collector = \"HOST:{DEFAULT_PORT}\" in ~/.config/rdmesh/cli.toml"
+    );
+    match &address.source {
+        AddressSource::File(path) => {
+            format!("is it running there? {elsewhere} ({} decided now)", path.display())
+        }
+        _ => format!("is it running there? {elsewhere}"),
+    }
+}
+
+/// What was asked for, to say so when it is not found.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub(crate) what: String,
+    pub(crate) suggestion: &'static str,
+}
+
+impl Subject {
+    pub(crate) fn job(what: &impl std::fmt::Display) -> Subject {
+        Subject {
+            what: format!("job {what}"),
+            suggestion: "rdmesh job list shows the jobs that are known",
+        }
+    }
+
+    pub(crate) fn host(host: &str) -> Subject {
+        Subject {
+            what: format!("host {host}"),
+            suggestion: "rdmesh fleet shows the hosts whose agents have reported",
+        }
+    }
+
+    pub(crate) fn none() -> Subject {
+        Subject { what: "this".to_owned(), suggestion: "" }
+    }
+}
+
+/// The one place where a gRPC status becomes an error.
+pub(crate) fn from_status(
+    status: &Status,
+    address: &CollectorAddress,
+    subject: &Subject,
+    seconds: u64,
+) -> ClientError {
+    let text = status.message().to_owned();
+    // A status that tonic made itself of a broken connection carries its cause.
+    if let Some(source) = status.source() {
+        return ClientError::Unreachable {
+            address: address.clone(),
+            reason: innermost(source).to_string(),
+        };
+    }
+    match status.code() {
+        Code::NotFound => ClientError::NotFound {
+            what: subject.what.clone(),
+            reason: text,
+            suggestion: subject.suggestion,
+        },
+        Code::InvalidArgument
+        | Code::OutOfRange
+        | Code::FailedPrecondition
+        | Code::AlreadyExists => ClientError::Invalid(text),
+        Code::PermissionDenied | Code::Unauthenticated => ClientError::Denied(text),
+        Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ClientError::Busy(text),
+        Code::Unimplemented => ClientError::Unsupported(text),
+        Code::DeadlineExceeded | Code::Cancelled => {
+            ClientError::Timeout { address: address.clone(), seconds }
+        }
+        _ => ClientError::Failed(text),
+    }
+}
+
+/// The cause at the bottom of a chain of causes: what a person can act on.
+pub(crate) fn innermost<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause
+}

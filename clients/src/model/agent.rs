@@ -1,0 +1,90 @@
+//! Agents.
+
+use rdmesh_proto::collector::v1 as wire;
+use serde::Serialize;
+
+use super::{moment, text, wire_enum};
+use crate::error::ClientError;
+use crate::moment::Moment;
+
+wire_enum! {
+    /// What an agent does.
+    AgentKind from rdmesh_proto::common::v1::AgentKind {
+        Tracer => "tracer",
+        Shaper => "shaper",
+    }
+}
+
+wire_enum! {
+    /// How an agent does, the worst first.
+    AgentHealth from rdmesh_proto::collector::v1::AgentHealth {
+        Silent => "silent",
+        Degraded => "degraded",
+        Healthy => "healthy",
+    }
+}
+
+/// One agent on one host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Agent {
+    /// Where it runs.
+    pub host: String,
+    /// What it does.
+    pub kind: AgentKind,
+    /// How it does.
+    pub health: AgentHealth,
+    /// Why it is not healthy.
+    pub reasons: Vec<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Kernel of its host.
+    pub kernel_release: Option<String>,
+    /// Where its own service can be dialled.
+    pub address: Option<String>,
+    /// When it last reported.
+    pub last_seen_at: Option<Moment>,
+    /// Host clock minus collector clock, nanoseconds.
+    pub clock_offset_ns: Option<i64>,
+    /// Logical hooks with an attached probe.
+    pub logical_attached: u32,
+    /// Logical hooks in all.
+    pub logical_total: u32,
+    /// Failing returns since its run began.
+    pub failures: u64,
+    /// Records dropped since its run began.
+    pub drops: u64,
+    /// Snapshots stored.
+    pub snapshots: u64,
+    /// Snapshots that never came.
+    pub snapshots_missing: u64,
+    /// Its run.
+    pub run_id: Option<String>,
+    /// Its host's boot.
+    pub boot_id: Option<String>,
+}
+
+impl TryFrom<wire::Agent> for Agent {
+    type Error = ClientError;
+
+    fn try_from(a: wire::Agent) -> Result<Agent, ClientError> {
+        Ok(Agent {
+            host: a.host,
+            kind: a.kind.into(),
+            health: a.health.into(),
+            reasons: a.reasons,
+            version: text(a.version),
+            kernel_release: text(a.kernel_release),
+            address: text(a.address),
+            last_seen_at: moment("agent.last_seen_at", a.last_seen_at)?,
+            clock_offset_ns: a.clock_offset_ns,
+            logical_attached: a.logical_attached,
+            logical_total: a.logical_total,
+            failures: a.failures,
+            drops: a.drops,
+            snapshots: a.snapshots,
+            snapshots_missing: a.snapshots_missing,
+            run_id: text(a.run_id),
+            boot_id: text(a.boot_id),
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Probe reports.
+
+use rdmesh_proto::collector::v1 as wire;
+use rdmesh_proto::tracer::v1 as tracer;
+use serde::Serialize;
+
+use super::{Layer, Verb, moment, present, text, wire_enum};
+use crate::error::ClientError;
+use crate::moment::Moment;
+
+wire_enum! {
+    /// The verbs object that a call makes or changes.
+    ObjectType from rdmesh_proto::common::v1::ObjectType {
+        Pd => "pd",
+        Mr => "mr",
+        Cq => "cq",
+        Qp => "qp",
+        Ah => "ah",
+        Devx => "devx",
+        Umem => "umem",
+        Device => "device",
+    }
+}
+
+wire_enum! {
+    /// How a probe stands.
+    ProbeState from rdmesh_proto::tracer::v1::ProbeState {
+        Attached => "attached",
+        Missing => "missing",
+        Replaced => "replaced",
+        Detached => "detached",
+    }
+}
+
+wire_enum! {
+    /// By which means of the kernel.
+    AttachKind from rdmesh_proto::tracer::v1::AttachKind {
+        Fexit => "fexit",
+        Kretprobe => "kretprobe",
+        KretprobeMulti => "kretprobe_multi",
+    }
+}
+
+/// One hook of the catalogue on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Probe {
+    /// Name in the catalogue.
+    pub hook: String,
+    /// Kernel function; absent: none was found.
+    pub function: Option<String>,
+    /// Its module.
+    pub module: Option<String>,
+    /// Where it stands.
+    pub layer: Layer,
+    /// What it serves.
+    pub verb: Verb,
+    /// Which object.
+    pub object: ObjectType,
+    /// One of the thirteen logical hooks.
+    pub logical: bool,
+    /// How it stands.
+    pub state: ProbeState,
+    /// By which means.
+    pub attached_by: Option<AttachKind>,
+    /// Why it is missing, or what replaced it.
+    pub reason: Option<String>,
+    /// Failing returns since the run began.
+    pub failures: u64,
+    /// Records dropped since the run began.
+    pub drops: u64,
+    /// How its place was found.
+    pub found_by: Option<String>,
+}
+
+/// The probes of one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostProbes {
+    /// Which host.
+    pub host: String,
+    /// When its report came.
+    pub reported_at: Option<Moment>,
+    /// When its probes were resolved.
+    pub resolved_at: Option<Moment>,
+    /// Its kernel.
+    pub kernel_release: Option<String>,
+    /// Its RDMA drivers.
+    pub drivers: Vec<String>,
+    /// Logical hooks with an attached probe.
+    pub logical_attached: u32,
+    /// Logical hooks in all.
+    pub logical_total: u32,
+    /// What keeps all probes away.
+    pub obstacle: Option<String>,
+    /// Every hook of the catalogue.
+    pub probes: Vec<Probe>,
+}
+
+impl From<tracer::Probe> for Probe {
+    fn from(p: tracer::Probe) -> Probe {
+        let attached_by = AttachKind::from(p.attached_by);
+        Probe {
+            hook: p.hook,
+            function: text(p.function),
+            module: text(p.module),
+            layer: p.layer.into(),
+            verb: p.verb.into(),
+            object: p.object.into(),
+            logical: p.logical,
+            state: p.state.into(),
+            attached_by: (attached_by != AttachKind::Unspecified).then_some(attached_by),
+            reason: text(p.reason),
+            failures: p.failures,
+            drops: p.drops,
+            found_by: text(p.found_by),
+        }
+    }
+}
+
+impl TryFrom<wire::GetHostProbesResponse> for HostProbes {
+    type Error = ClientError;
+
+    fn try_from(answer: wire::GetHostProbesResponse) -> Result<HostProbes, ClientError> {
+        let report = present("report", answer.report)?;
+        Ok(HostProbes {
+            host: answer.host,
+            reported_at: moment("reported_at", answer.reported_at)?,
+            resolved_at: moment("report.resolved_at", report.resolved_at)?,
+            kernel_release: text(report.kernel_release),
+            drivers: report.drivers,
+            logical_attached: report.logical_attached,
+            logical_total: report.logical_total,
+            obstacle: text(report.obstacle),
+            probes: report.probes.into_iter().map(Into::into).collect(),
+        })
+    }
+}

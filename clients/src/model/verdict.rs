@@ -1,0 +1,202 @@
+//! Verdicts.
+
+use rdmesh_proto::collector::v1 as wire;
+use serde::Serialize;
+
+use super::failure::{ChainStep, Failure, errno_name};
+use super::job::Job;
+use super::{Layer, Verb, moment, present, text, wire_enum};
+use crate::error::ClientError;
+use crate::moment::Moment;
+
+wire_enum! {
+    /// What kind of cause.
+    VerdictClass from rdmesh_proto::collector::v1::VerdictClass {
+        ApplicationArguments => "application_arguments",
+        GpuPeerMemory => "gpu_peer_memory",
+        MemoryLimits => "memory_limits",
+        MemoryPinning => "memory_pinning",
+        Driver => "driver",
+        Firmware => "firmware",
+        Reachability => "reachability",
+        Configuration => "configuration",
+        SwallowedError => "swallowed_error",
+        Network => "network",
+        Device => "device",
+        Host => "host",
+        Process => "process",
+        InjectedStraggler => "injected_straggler",
+        CannotTell => "cannot_tell",
+    }
+}
+
+wire_enum! {
+    /// How sure the collector is.
+    Confidence from rdmesh_proto::collector::v1::Confidence {
+        Low => "low",
+        Medium => "medium",
+        High => "high",
+    }
+}
+
+/// What broke an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What kind of cause.
+    pub class: VerdictClass,
+    /// Where the error came into being; absent: no failure decided.
+    pub layer: Option<Layer>,
+    /// The deepest failing function.
+    pub function: Option<String>,
+    /// Its module.
+    pub module: Option<String>,
+    /// Positive; absent: no errno decided.
+    pub errno: Option<u32>,
+    /// `EFAULT`.
+    pub errno_name: Option<String>,
+    /// Where.
+    pub hosts: Vec<String>,
+    /// On which RDMA devices.
+    pub devices: Vec<String>,
+    /// When it was first seen.
+    pub first_at: Option<Moment>,
+    /// How sure.
+    pub confidence: Confidence,
+    /// Whom to call.
+    pub route_to: Option<String>,
+    /// The rule that decided.
+    pub rule: Option<String>,
+    /// What speaks for it.
+    pub evidence: Vec<String>,
+    /// What speaks against it.
+    pub against: Vec<String>,
+    /// What could have been seen and was not watched.
+    pub unwatched: Vec<String>,
+    /// One sentence for a person.
+    pub summary: Option<String>,
+    /// What it means.
+    pub meaning: Option<String>,
+    /// What to check next.
+    pub next_steps: Vec<String>,
+    /// What was asked for.
+    pub verb: Option<Verb>,
+    /// The deciding chain, innermost first.
+    pub chain: Vec<ChainStep>,
+}
+
+/// Exact failing returns of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailureTotal {
+    /// Where.
+    pub host: String,
+    /// Kernel function.
+    pub function: String,
+    /// Its module.
+    pub module: Option<String>,
+    /// Where it stands.
+    pub layer: Layer,
+    /// Positive.
+    pub errno: u32,
+    /// `EFAULT`.
+    pub errno_name: Option<String>,
+    /// How often.
+    pub count: u64,
+}
+
+/// A verdict with the job and the failures that it looked at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// The verdict; in JSON its fields stand at the top.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Ranks whose failures decided, in order of their first failure.
+    pub ranks: Vec<i32>,
+    /// The attempt.
+    pub job: Job,
+    /// First to last, bounded.
+    pub failures: Vec<Failure>,
+    /// Exact counts.
+    pub totals: Vec<FailureTotal>,
+}
+
+impl TryFrom<wire::Verdict> for Verdict {
+    type Error = ClientError;
+
+    fn try_from(v: wire::Verdict) -> Result<Verdict, ClientError> {
+        let layer = Layer::from(v.layer);
+        let verb = Verb::from(v.verb);
+        Ok(Verdict {
+            class: v.class.into(),
+            layer: (layer != Layer::Unspecified).then_some(layer),
+            function: text(v.function),
+            module: text(v.module),
+            errno: (v.errno != 0).then_some(v.errno),
+            errno_name: errno_name(v.errno, v.errno_name),
+            hosts: v.hosts,
+            devices: v.devices,
+            first_at: moment("verdict.first_at", v.first_at)?,
+            confidence: v.confidence.into(),
+            route_to: text(v.route_to),
+            rule: text(v.rule),
+            evidence: v.evidence,
+            against: v.against,
+            unwatched: v.unwatched,
+            summary: text(v.summary),
+            meaning: text(v.meaning),
+            next_steps: v.next_steps,
+            verb: (verb != Verb::Unspecified).then_some(verb),
+            chain: v.chain.into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+impl From<wire::FailureTotal> for FailureTotal {
+    fn from(t: wire::FailureTotal) -> FailureTotal {
+        FailureTotal {
+            host: t.host,
+            function: t.function,
+            module: text(t.module),
+            layer: t.layer.into(),
+            errno: t.errno,
+            errno_name: errno_name(t.errno, t.errno_name),
+            count: t.count,
+        }
+    }
+}
+
+impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
+    type Error = ClientError;
+
+    fn try_from(answer: wire::DiagnoseResponse) -> Result<Diagnosis, ClientError> {
+        let verdict: Verdict = present("verdict", answer.verdict)?.try_into()?;
+        let failures: Vec<Failure> =
+            answer.failures.into_iter().map(Failure::try_from).collect::<Result<_, _>>()?;
+        Ok(Diagnosis {
+            ranks: deciding_ranks(&verdict, &failures),
+            verdict,
+            job: present("job", answer.job)?.try_into()?,
+            failures,
+            totals: answer.totals.into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+/// The ranks of the failures that hold the deciding function with its errno, on
+/// the verdict's hosts.
+fn deciding_ranks(verdict: &Verdict, failures: &[Failure]) -> Vec<i32> {
+    let decides = |step: &ChainStep| {
+        verdict.function.as_ref() == Some(&step.function) && verdict.errno == Some(step.errno)
+    };
+    let mut deciding: Vec<&Failure> = failures
+        .iter()
+        .filter(|f| !f.expected && verdict.hosts.contains(&f.host) && f.steps.iter().any(decides))
+        .collect();
+    deciding.sort_by_key(|f| f.first_at);
+    let mut ranks = Vec::new();
+    for rank in deciding.into_iter().filter_map(|f| f.rank) {
+        if !ranks.contains(&rank) {
+            ranks.push(rank);
+        }
+    }
+    ranks
+}
