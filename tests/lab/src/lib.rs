@@ -1,0 +1,16 @@
+//! The lab: QEMU hosts that run stock Debian kernels with soft-RoCE and the tracer,
+//! a private Postgres and a collector. Tests, the bench and the demo use the same.
+//!
+//! It never touches anything outside its cache and its scratch directory: no system
+//! database cluster, no installed kernel, no fixed port.
+
+pub mod cache;
+pub mod children;
+pub mod control;
+pub mod host;
+pub mod initramfs;
+pub mod kernels;
+pub mod programs;
+pub mod progress;
+pub mod qemu;
+pub mod scratch;

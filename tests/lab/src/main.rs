@@ -1,0 +1,59 @@
+//! `rdmesh-lab`: the demo, the bench, and a shell into a lab host.
+
+mod shell_run;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use rdmesh_lab::children;
+use rdmesh_lab::kernels::{self, Kernel};
+use rdmesh_lab::progress::Progress;
+use std::process::ExitCode;
+
+/// The rdmesh lab: real kernels with soft-RoCE, a private database and a collector.
+#[derive(Debug, Parser)]
+#[command(name = "rdmesh-lab", version, arg_required_else_help = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    /// Fetch the newest kernels of the tested series and print their versions.
+    Kernels,
+    /// Boot a host, run one command in it as root, show its output, power off.
+    ShellRun(shell_run::Args),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Args::parse().command).await {
+        Ok(code) => code,
+        Err(error) => {
+            // Without the backtrace: a person reads this.
+            eprintln!("rdmesh-lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Subcommands) -> Result<ExitCode> {
+    children::clean_up_on_interrupt()?;
+    match command {
+        Subcommands::Kernels => tokio::task::spawn_blocking(print_kernels).await?,
+        Subcommands::ShellRun(args) => shell_run::run(&args).await,
+    }
+}
+
+fn print_kernels() -> Result<ExitCode> {
+    for kernel in Kernel::ALL {
+        let image = kernels::refresh(kernel, Progress::Lines)?;
+        println!(
+            "{:<6}{:<20}{}",
+            kernel.series(),
+            image.version,
+            image.release
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,234 @@
+//! Booting a host: a stock kernel and our initramfs under QEMU's emulation, a serial
+//! console to a file, a control channel, and user-mode networking, so that neither
+//! root nor hardware virtualisation is needed.
+
+use crate::cache::{self, Lock};
+use crate::children::{self, Child};
+use crate::control::{Control, Ready};
+use crate::kernels::Image;
+use crate::scratch::Scratch;
+use anyhow::{Context, Result, bail};
+use rdmesh_guest::{CONTROL_PORT, cmdline};
+use rustix::process::Signal;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Hosts at a time on one machine, over all processes: each keeps a core busy.
+const MAX_HOSTS: usize = 2;
+
+/// How long to wait for others' hosts to end. The longest test has one for minutes.
+const SLOT_LIMIT: Duration = Duration::from_secs(1800);
+const SLOT_POLL: Duration = Duration::from_millis(100);
+
+/// A boot takes 4 to 6 s on an idle machine; a loaded one is much slower.
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
+
+/// Tries to start QEMU: another program may take the free port that was found.
+const START_ATTEMPTS: u32 = 3;
+
+/// Guest memory, MiB. The initramfs and the tracer's maps fit several times.
+const MEMORY_MIB: u32 = 1024;
+
+/// Lines of the serial log that go into an error.
+const TAIL_LINES: usize = 25;
+
+/// What a machine is started with.
+#[derive(Debug, Clone)]
+pub struct Settings<'a> {
+    /// Host name in the guest.
+    pub name: &'a str,
+    /// The kernel.
+    pub image: &'a Image,
+    /// The initramfs.
+    pub initramfs: &'a Path,
+    /// A TCP port in the guest that is reached through a free port of this machine.
+    pub guest_port: u16,
+    /// Control groups: version 1 instead of 2.
+    pub cgroup_v1: bool,
+}
+
+/// A booted machine. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Machine {
+    // Dropped in this order: the child before its directory, the slot last.
+    child: Child,
+    control: Control,
+    ready: Ready,
+    serial: PathBuf,
+    host_port: u16,
+    boot_time: Duration,
+    _scratch: Scratch,
+    _slot: Lock,
+}
+
+impl Machine {
+    /// Boots a machine and waits until its PID 1 is ready.
+    pub async fn boot(settings: &Settings<'_>) -> Result<Self> {
+        children::clean_up_on_interrupt()?;
+        let slot = take_slot().await?;
+        let mut last = None;
+        for _ in 0..START_ATTEMPTS {
+            let scratch = Scratch::new()?;
+            let serial = scratch.path().join("serial.log");
+            let host_port = free_port()?;
+            let started = Instant::now();
+            let mut child = start(settings, scratch.path(), host_port)?;
+            let socket = scratch.path().join("control");
+            let opened = tokio::select! {
+                opened = Control::open(&socket, started + BOOT_LIMIT) => opened,
+                status = ended(&mut child) => Err(status),
+            };
+            match opened {
+                Ok((control, ready)) => {
+                    return Ok(Self {
+                        child,
+                        control,
+                        ready,
+                        serial,
+                        host_port,
+                        boot_time: started.elapsed(),
+                        _scratch: scratch,
+                        _slot: slot,
+                    });
+                }
+                Err(error) => {
+                    let said = fs::read_to_string(scratch.path().join("qemu.log"));
+                    let said = said.unwrap_or_default();
+                    let retry = said.contains("forwarding");
+                    last = Some(error.context(format!(
+                        "{} did not boot\n{said}{}",
+                        settings.image.release,
+                        tail(&serial)
+                    )));
+                    if !retry {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last.context("no attempt was made")?)
+    }
+
+    /// The control channel.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// What the guest said when it was ready.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Port of this machine, on 127.0.0.1, that leads to the guest's.
+    pub fn host_port(&self) -> u16 {
+        self.host_port
+    }
+
+    /// From the start of QEMU to ready.
+    pub fn boot_time(&self) -> Duration {
+        self.boot_time
+    }
+
+    /// The last lines of the serial console.
+    pub fn serial_tail(&self) -> String {
+        tail(&self.serial)
+    }
+
+    /// Waits until the guest has powered itself off.
+    pub async fn wait_off(&mut self, limit: Duration) -> Result<()> {
+        let off = tokio::time::timeout(limit, async {
+            while self.child.try_wait()?.is_none() {
+                tokio::time::sleep(SLOT_POLL).await;
+            }
+            Ok(())
+        });
+        off.await.context("the guest did not power off")?
+    }
+}
+
+/// Completes when QEMU ends, which it should not.
+async fn ended(child: &mut Child) -> anyhow::Error {
+    loop {
+        match child.try_wait() {
+            Ok(None) => tokio::time::sleep(SLOT_POLL).await,
+            Ok(Some(status)) => return anyhow::anyhow!("QEMU ended: {status}"),
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+fn start(settings: &Settings<'_>, directory: &Path, host_port: u16) -> Result<Child> {
+    let shown = |path: &Path| path.display().to_string();
+    let within = |name: &str| shown(&directory.join(name));
+    let cgroup = if settings.cgroup_v1 { "v1" } else { "v2" };
+    // Without a watchdog for soft lockups: under emulation on a loaded machine the
+    // kernel mistakes waiting for a hang.
+    let append = format!(
+        "console=ttyS0,115200 quiet panic=-1 mitigations=off random.trust_cpu=on \
+         tsc=reliable no_timer_check nosoftlockup {}={} {}={cgroup}",
+        cmdline::HOST,
+        settings.name,
+        cmdline::CGROUP,
+    );
+    let memory = MEMORY_MIB.to_string();
+    let control_socket = format!(
+        "socket,id=control,path={},server=on,wait=off",
+        within("control")
+    );
+    let control_port = format!("virtserialport,chardev=control,name={CONTROL_PORT}");
+    let network = format!(
+        "user,id=net,ipv6=off,hostfwd=tcp:127.0.0.1:{host_port}-:{}",
+        settings.guest_port
+    );
+    let serial = format!("file:{}", within("serial.log"));
+    let (kernel, initramfs) = (shown(&settings.image.vmlinuz), shown(settings.initramfs));
+    let mut args: Vec<&str> = "-accel tcg,thread=multi -cpu max -M q35 -smp 2 -nodefaults \
+        -no-user-config -display none -no-reboot"
+        .split_whitespace()
+        .collect();
+    args.extend(["-m", &memory, "-kernel", &kernel, "-initrd", &initramfs]);
+    args.extend(["-append", &append, "-serial", &serial]);
+    args.extend(["-device", "virtio-serial-pci", "-chardev", &control_socket]);
+    args.extend(["-device", &control_port, "-netdev", &network]);
+    args.extend(["-device", "virtio-net-pci,netdev=net,romfile="]);
+    let log = fs::File::create(directory.join("qemu.log"))?;
+    children::spawn("qemu-system-x86_64", Signal::KILL, None, |command| {
+        command
+            .args(&args)
+            .stdout(std::process::Stdio::null())
+            .stderr(log);
+    })
+    .context("QEMU (package qemu-system-x86)")
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+async fn take_slot() -> Result<Lock> {
+    let directory = cache::directory()?;
+    let deadline = Instant::now() + SLOT_LIMIT;
+    loop {
+        for slot in 0..MAX_HOSTS {
+            if let Some(lock) = Lock::try_take(&directory.join(format!("host-slot-{slot}")))? {
+                return Ok(lock);
+            }
+        }
+        if Instant::now() >= deadline {
+            bail!("other lab runs on this machine hold all {MAX_HOSTS} host slots");
+        }
+        tokio::time::sleep(SLOT_POLL).await;
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(TAIL_LINES);
+    lines[from..].join("\n")
+}
