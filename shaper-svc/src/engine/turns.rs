@@ -1,0 +1,126 @@
+//! Round robin over numbered places: two levels of bitmap, so that the next taker
+//! is found in a few instructions among up to [`MAX_PLACES`].
+
+/// Places that two levels of 64-bit words can hold.
+pub(super) const MAX_PLACES: u32 = 64 * 64;
+
+const WORDS: usize = 64;
+
+/// A set of places, walked in a circle.
+#[derive(Debug, Clone)]
+pub(super) struct Turns {
+    words: Box<[u64; WORDS]>,
+    /// One bit for each word that is not empty.
+    summary: u64,
+}
+
+impl Turns {
+    pub(super) fn empty() -> Self {
+        Self {
+            words: Box::new([0; WORDS]),
+            summary: 0,
+        }
+    }
+
+    /// The places from 0 up to `count`.
+    pub(super) fn first(count: u32) -> Self {
+        let mut turns = Self::empty();
+        for place in 0..count {
+            turns.set(place);
+        }
+        turns
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, place: u32) {
+        let word = word_of(place);
+        self.words[word] |= 1 << (place % 64);
+        self.summary |= 1 << word;
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self, place: u32) {
+        let word = word_of(place);
+        self.words[word] &= !(1 << (place % 64));
+        if self.words[word] == 0 {
+            self.summary &= !(1 << word);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.summary == 0
+    }
+
+    /// The first place of the circle after `place`, which itself comes last.
+    #[inline]
+    pub(super) fn next_after(&self, place: u32) -> Option<u32> {
+        let from = place.wrapping_add(1);
+        let word = word_of(from);
+        let here = self.words[word] & (u64::MAX << (from % 64));
+        if here != 0 {
+            return Some(place_of(word, here));
+        }
+        if self.summary == 0 {
+            return None;
+        }
+        let beyond = self.summary & (!1 << word);
+        let around = if beyond == 0 { self.summary } else { beyond };
+        let word = around.trailing_zeros() as usize % WORDS;
+        Some(place_of(word, self.words[word]))
+    }
+}
+
+#[inline]
+const fn word_of(place: u32) -> usize {
+    (place as usize / 64) % WORDS
+}
+
+/// The lowest place set in `bits`, the content of word `word`.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a word number is below 64")]
+const fn place_of(word: usize, bits: u64) -> u32 {
+    word as u32 * 64 + bits.trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_place_can_hold_and_the_circle_closes() {
+        let mut turns = Turns::empty();
+        assert_eq!(turns.next_after(0), None);
+        turns.set(MAX_PLACES - 1);
+        assert_eq!(turns.next_after(MAX_PLACES - 1), Some(MAX_PLACES - 1));
+        turns.set(0);
+        assert_eq!(turns.next_after(MAX_PLACES - 1), Some(0));
+        assert_eq!(turns.next_after(0), Some(MAX_PLACES - 1));
+        turns.clear(0);
+        turns.clear(MAX_PLACES - 1);
+        assert!(turns.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn walks_like_an_ordered_set(
+            changes in prop::collection::vec((0..MAX_PLACES, any::<bool>()), 0..200),
+            from in 0..MAX_PLACES,
+        ) {
+            let mut turns = Turns::empty();
+            let mut set = BTreeSet::new();
+            for (place, present) in changes {
+                if present {
+                    turns.set(place);
+                    set.insert(place);
+                } else {
+                    turns.clear(place);
+                    set.remove(&place);
+                }
+            }
+            let expected = set.range(from + 1..).next().or_else(|| set.first()).copied();
+            prop_assert_eq!(turns.next_after(from), expected);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! `shaper-svc`.
+
+fn main() {}
