@@ -1,0 +1,119 @@
+//! Where the collector is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// `host:port`. Written with or without `http://`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectorAddress(String);
+
+/// Where a collector listens unless its configuration says otherwise.
+const DEFAULT: &str = "127.0.0.1:7400";
+
+impl Default for CollectorAddress {
+    fn default() -> Self {
+        Self(DEFAULT.to_owned())
+    }
+}
+
+impl CollectorAddress {
+    /// `http://host:port`, as a transport wants it.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        format!("http://{}", self.0)
+    }
+}
+
+impl fmt::Display for CollectorAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for CollectorAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("https://") {
+            return Err(format!(
+                "`{text}`: there is no TLS yet; write http://HOST:PORT"
+            ));
+        }
+        let bare = text.strip_prefix("http://").unwrap_or(text);
+        let bare = bare.strip_suffix('/').unwrap_or(bare);
+        let refuse = || format!("`{text}` is no collector address: write HOST:PORT");
+        let (host, port) = bare.rsplit_once(':').ok_or_else(refuse)?;
+        let host_is_fine = match host.strip_prefix('[') {
+            Some(rest) => rest
+                .strip_suffix(']')
+                .is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()),
+            None => {
+                let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+                !host.is_empty() && host.bytes().all(allowed)
+            }
+        };
+        match port.parse::<u16>() {
+            Ok(port) if port > 0 && host_is_fine => Ok(Self(format!("{host}:{port}"))),
+            _ => Err(refuse()),
+        }
+    }
+}
+
+impl Serialize for CollectorAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CollectorAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_name_the_same_place() {
+        for text in ["c.site:7400", "http://c.site:7400", "http://c.site:7400/"] {
+            let address: CollectorAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), "c.site:7400");
+            assert_eq!(address.uri(), "http://c.site:7400");
+        }
+        assert_eq!(
+            "[fd00::1]:7400".parse::<CollectorAddress>().unwrap().uri(),
+            "http://[fd00::1]:7400"
+        );
+    }
+
+    #[test]
+    fn other_texts_are_refused_with_what_to_write() {
+        for bad in [
+            "",
+            "host",
+            "host:",
+            "host:0",
+            "host:99999",
+            ":7400",
+            "a/b:1",
+            "[::1:7",
+            "x y:1",
+            "fd00::1:7400",
+        ] {
+            let message = bad.parse::<CollectorAddress>().unwrap_err();
+            assert!(message.contains("write HOST:PORT"), "{bad}: {message}");
+        }
+        assert!(
+            "https://h:1"
+                .parse::<CollectorAddress>()
+                .unwrap_err()
+                .contains("no TLS yet")
+        );
+    }
+}
