@@ -6,8 +6,13 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`engine`] | the wire: when which frame may leave; pure |
+//! | [`port`] | ports, in memory and of DPDK (`dpdk`) |
+//! | [`datapath`] | the loop that moves frames between ports through wires |
 //! | [`rate`] | line rates and their text |
-#![forbid(unsafe_code)]
 
+pub mod datapath;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod engine;
+pub mod port;
 pub mod rate;

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What DPDK has only as inline functions or as structs that change between
+ * versions. Calls cross this line per burst, never per frame. */
+#ifndef RDMESH_SHIM_H
+#define RDMESH_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+struct rte_flow;
+
+/* Contiguous header bytes that a frame in short segments gets gathered into. */
+#define RDMESH_HEAD_BYTES 128
+
+/* One received frame. */
+struct rdmesh_frame {
+	struct rte_mbuf *mbuf;
+	/* First bytes of the frame, contiguous. */
+	const uint8_t *head;
+	/* Whole frame, without FCS. */
+	uint32_t bytes;
+	/* How many bytes stand at head. */
+	uint16_t head_bytes;
+	uint16_t segments;
+};
+
+struct rdmesh_port_limits {
+	uint32_t min_rx_bytes;
+	uint16_t max_rx_queues;
+	uint16_t max_tx_queues;
+	uint16_t rx_descriptors_min;
+	uint16_t rx_descriptors_max;
+	uint16_t tx_descriptors_min;
+	uint16_t tx_descriptors_max;
+	uint16_t min_mtu;
+	uint16_t max_mtu;
+};
+
+struct rdmesh_port_counters {
+	uint64_t rx_frames;
+	uint64_t tx_frames;
+	uint64_t rx_bytes;
+	uint64_t tx_bytes;
+	/* Dropped by the device because the RX queue was full. */
+	uint64_t imissed;
+	uint64_t rx_errors;
+	uint64_t tx_errors;
+	/* Dropped because the pool was empty. */
+	uint64_t rx_nombuf;
+};
+
+/* Receives up to max frames into frames; scratch holds RDMESH_HEAD_BYTES for each.
+ * Every mbuf is marked as held by the caller. */
+uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *frames,
+			 uint8_t *scratch, uint16_t max);
+/* Sends the longest prefix whose mbufs are all marked as held; what the port did
+ * not take is still held. Returns how many it took. */
+uint16_t rdmesh_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+/* Frees the mbufs that are marked as held. Returns how many. */
+uint16_t rdmesh_free_burst(struct rte_mbuf **mbufs, uint16_t n);
+/* A held mbuf (or chain, segments of at most segment_bytes) with these bytes;
+ * NULL when the pool is empty. */
+struct rte_mbuf *rdmesh_mbuf_from(struct rte_mempool *pool, const uint8_t *bytes, uint32_t n,
+				  uint16_t segment_bytes);
+/* Copies out up to n bytes of a held mbuf. Returns its whole length, 0 if not held. */
+uint32_t rdmesh_mbuf_read(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t n);
+
+uint64_t rdmesh_ticks(void);
+int rdmesh_errno(void);
+
+/* Bytes of pool memory that one mbuf with data_room bytes of room takes. */
+uint32_t rdmesh_mbuf_footprint(uint16_t data_room);
+/* Free bytes of EAL's heap on all sockets. */
+uint64_t rdmesh_heap_free(void);
+
+int rdmesh_port_limits(uint16_t port, struct rdmesh_port_limits *limits);
+int rdmesh_port_configure(uint16_t port, uint16_t mtu);
+int rdmesh_port_counters(uint16_t port, struct rdmesh_port_counters *counters);
+
+/* A transfer rule: what the function behind port in sends goes to port out in
+ * hardware. NULL with a message when the device cannot. */
+struct rte_flow *rdmesh_bypass_create(uint16_t in, uint16_t out, char *message, size_t n);
+int rdmesh_bypass_destroy(uint16_t in, struct rte_flow *flow);
+
+/* size, then each offset in declaration order. */
+extern const size_t rdmesh_frame_layout[6];
+extern const size_t rdmesh_port_limits_layout[10];
+extern const size_t rdmesh_port_counters_layout[9];
+
+#endif

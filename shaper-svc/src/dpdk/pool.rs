@@ -1,0 +1,132 @@
+//! Pools of frame buffers, sized before anything is touched.
+
+use std::ffi::CString;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdmesh_dpdk_sys as sys;
+
+use super::error::last_reason;
+use super::{DpdkError, Eal};
+
+/// `RTE_PKTMBUF_HEADROOM`: room in front of a frame that drivers expect, bytes.
+const HEADROOM_BYTES: u32 = 128;
+
+/// The mbuf itself, the pool's own header and trailer, and what rounding to a cache
+/// line and an odd number of memory channels may add, bytes.
+const OVERHEAD_BYTES: u64 = 128 + 64 + 64 + 128;
+
+/// Buffers that a thread keeps for itself. Half of DPDK's limit of 512: enough for
+/// eight bursts between visits to the shared ring.
+const CACHE: u32 = 256;
+
+/// Anything a DPDK pool takes beside its buffers (ring, heap bookkeeping), bytes.
+const POOL_BYTES: u64 = 4 << 20;
+
+/// How large a pool must be, known before DPDK starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolPlan {
+    /// Buffers.
+    pub mbufs: u32,
+    /// Bytes of a frame that one buffer holds.
+    pub buffer_bytes: u32,
+}
+
+impl PoolPlan {
+    /// A pool for a port that feeds a wire: its receive ring, the wire's queue, the
+    /// other port's send ring, and what is on its way in bursts and caches.
+    #[must_use]
+    pub fn for_wire(rx_descriptors: u16, queue_frames: u32, tx_descriptors: u16, buffer_bytes: u32) -> Self {
+        let on_the_way = 2 * CACHE + 4 * u32::from(sys::MAX_BURST);
+        let mbufs = queue_frames
+            .saturating_add(u32::from(rx_descriptors))
+            .saturating_add(u32::from(tx_descriptors))
+            .saturating_add(on_the_way);
+        Self { mbufs, buffer_bytes }
+    }
+
+    /// Memory that the pool takes at the most, bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let each = u64::from(self.buffer_bytes) + u64::from(HEADROOM_BYTES) + OVERHEAD_BYTES;
+        POOL_BYTES + each * u64::from(self.mbufs) + 16 * u64::from(self.mbufs)
+    }
+
+    fn data_room(self) -> u16 {
+        u16::try_from(self.buffer_bytes + HEADROOM_BYTES).unwrap_or(u16::MAX)
+    }
+}
+
+/// A pool of frame buffers. Lives until the environment is cleaned up.
+#[derive(Debug)]
+pub struct Pool {
+    raw: NonNull<sys::Mempool>,
+    plan: PoolPlan,
+}
+
+// SAFETY: DPDK's pools are made for use by several threads at once; the pointer is
+// never handed out and is valid until the drop.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Makes a pool; the environment keeps it.
+    ///
+    /// # Errors
+    /// [`DpdkError::PoolMemory`] when the environment's memory does not hold it,
+    /// [`DpdkError::Pool`] when DPDK refuses it for another reason.
+    pub fn new(eal: &Arc<Eal>, name: &str, plan: PoolPlan) -> Result<Arc<Self>, DpdkError> {
+        let c_name = CString::new(name).map_err(|e| DpdkError::zero_byte(&e))?;
+        // SAFETY: computes a number.
+        let each = unsafe { sys::rdmesh_mbuf_footprint(plan.data_room()) };
+        let needed = u64::from(each) * u64::from(plan.mbufs);
+        let available = eal.heap_free_bytes();
+        if needed > available {
+            return Err(DpdkError::PoolMemory {
+                name: name.to_owned(),
+                needed_mb: needed.div_ceil(1 << 20),
+                available_mb: available >> 20,
+            });
+        }
+        // A cache may hold half of a small pool at the most.
+        let cache = CACHE.min(plan.mbufs / 3);
+        // SAFETY: the environment is up; the name is copied by DPDK.
+        let raw = unsafe {
+            sys::rte_pktmbuf_pool_create(c_name.as_ptr(), plan.mbufs, cache, 0, plan.data_room(), -1)
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| DpdkError::Pool {
+            name: name.to_owned(),
+            mbufs: plan.mbufs,
+            reason: last_reason(),
+        })?;
+        let pool = Arc::new(Self { raw, plan });
+        eal.keep(&pool);
+        Ok(pool)
+    }
+
+    /// Buffers that are in the pool now; the rest is with ports, wires and caches.
+    #[must_use]
+    pub fn free_mbufs(&self) -> u32 {
+        // SAFETY: the pool lives.
+        unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
+    }
+
+    /// How large it was made.
+    #[must_use]
+    pub fn plan(&self) -> PoolPlan {
+        self.plan
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::Mempool {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: the environment holds one count until every device is closed, so no
+        // buffer of this pool is in use.
+        unsafe { sys::rte_mempool_free(self.raw.as_ptr()) };
+    }
+}
