@@ -63,7 +63,11 @@ impl AttemptId {
     ) -> Result<AttemptId, AttemptError> {
         let job_id = job_id.into();
         check_job_id(&job_id)?;
-        Ok(AttemptId { job_id, requeue, restart })
+        Ok(AttemptId {
+            job_id,
+            requeue,
+            restart,
+        })
     }
 
     /// The scheduler's job id.
@@ -108,7 +112,11 @@ fn check_job_id(job_id: &str) -> Result<(), AttemptError> {
 
 /// Digits alone: `u32::from_str` would also take a sign.
 fn number(text: &str) -> Option<u32> {
-    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        text.parse().ok()
+    } else {
+        None
+    }
 }
 
 impl FromStr for AttemptSelector {
@@ -117,7 +125,11 @@ impl FromStr for AttemptSelector {
     fn from_str(text: &str) -> Result<AttemptSelector, AttemptError> {
         let Some((job_id, attempt)) = text.split_once('/') else {
             check_job_id(text)?;
-            return Ok(AttemptSelector { job_id: text.to_owned(), requeue: None, restart: None });
+            return Ok(AttemptSelector {
+                job_id: text.to_owned(),
+                requeue: None,
+                restart: None,
+            });
         };
         check_job_id(job_id)?;
         let wrong = || AttemptError::Attempt(attempt.to_owned());
@@ -128,7 +140,11 @@ impl FromStr for AttemptSelector {
                 (number(requeue).ok_or_else(wrong)?, Some(restart))
             }
         };
-        Ok(AttemptSelector { job_id: job_id.to_owned(), requeue: Some(requeue), restart })
+        Ok(AttemptSelector {
+            job_id: job_id.to_owned(),
+            requeue: Some(requeue),
+            restart,
+        })
     }
 }
 
@@ -137,7 +153,8 @@ impl FromStr for AttemptId {
 
     /// Reads what [`AttemptSelector`] reads; what is left out is zero.
     fn from_str(text: &str) -> Result<AttemptId, AttemptError> {
-        text.parse::<AttemptSelector>().map(|selector| selector.or_first())
+        text.parse::<AttemptSelector>()
+            .map(|selector| selector.or_first())
     }
 }
 
@@ -179,7 +196,11 @@ impl Serialize for AttemptId {
 
 impl From<AttemptId> for wire::AttemptId {
     fn from(id: AttemptId) -> wire::AttemptId {
-        wire::AttemptId { job_id: id.job_id, requeue: id.requeue, restart: id.restart }
+        wire::AttemptId {
+            job_id: id.job_id,
+            requeue: id.requeue,
+            restart: id.restart,
+        }
     }
 }
 
@@ -208,17 +229,36 @@ mod tests {
         assert_eq!(selector("ns.pod-a_1/2.3").restart, Some(3));
         assert_eq!(selector("ns.pod-a_1/2.3").job_id(), "ns.pod-a_1");
         assert_eq!("4711".parse::<AttemptId>().unwrap().to_string(), "4711/0");
-        assert_eq!("4711/0.2".parse::<AttemptId>().unwrap().to_string(), "4711/0.2");
+        assert_eq!(
+            "4711/0.2".parse::<AttemptId>().unwrap().to_string(),
+            "4711/0.2"
+        );
     }
 
     #[test]
     fn refuses_what_names_no_attempt() {
-        for text in ["", "/1", "a/", "a/x", "a/1.", "a/.1", "a/+1", "a/1/2", "a/1.2.3", "a/4294967296"]
-        {
+        for text in [
+            "",
+            "/1",
+            "a/",
+            "a/x",
+            "a/1.",
+            "a/.1",
+            "a/+1",
+            "a/1/2",
+            "a/1.2.3",
+            "a/4294967296",
+        ] {
             assert!(text.parse::<AttemptSelector>().is_err(), "{text}");
         }
-        assert_eq!("a\u{1b}b".parse::<AttemptId>(), Err(AttemptError::Character('\u{1b}')));
-        assert_eq!("x".repeat(257).parse::<AttemptId>(), Err(AttemptError::LongJob(257)));
+        assert_eq!(
+            "a\u{1b}b".parse::<AttemptId>(),
+            Err(AttemptError::Character('\u{1b}'))
+        );
+        assert_eq!(
+            "x".repeat(257).parse::<AttemptId>(),
+            Err(AttemptError::LongJob(257))
+        );
     }
 
     proptest! {
@@ -230,7 +270,9 @@ mod tests {
 
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,300}") {
-            let _ = text.parse::<AttemptSelector>().map(|s| prop_assert_eq!(s.to_string().parse::<AttemptSelector>().unwrap(), s));
+            if let Ok(read) = text.parse::<AttemptSelector>() {
+                prop_assert_eq!(read.to_string().parse::<AttemptSelector>(), Ok(read));
+            }
         }
     }
 }

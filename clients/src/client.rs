@@ -45,8 +45,10 @@ impl Client {
     /// [`ClientError::Unreachable`] when nothing answers within
     /// [`CONNECT_TIMEOUT`].
     pub async fn connect(address: CollectorAddress) -> Result<Client, ClientError> {
-        let unreachable =
-            |reason: String| ClientError::Unreachable { address: address.clone(), reason };
+        let unreachable = |reason: String| ClientError::Unreachable {
+            address: address.clone(),
+            reason,
+        };
         let endpoint = Endpoint::from_shared(format!("http://{}", address.authority))
             .map_err(|error| unreachable(error.to_string()))?
             .connect_timeout(CONNECT_TIMEOUT)
@@ -67,7 +69,11 @@ impl Client {
     /// A client over a channel that the caller made; `address` is what errors
     /// show.
     pub fn with_channel(channel: Channel, address: CollectorAddress) -> Client {
-        Client { channel, address, call_timeout: CALL_TIMEOUT }
+        Client {
+            channel,
+            address,
+            call_timeout: CALL_TIMEOUT,
+        }
     }
 
     /// The same connection with another deadline for each call.
@@ -99,7 +105,10 @@ impl Client {
         match tokio::time::timeout(self.call_timeout, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(from_status(&status, &self.address, subject, seconds)),
-            Err(_) => Err(ClientError::Timeout { address: self.address.clone(), seconds }),
+            Err(_) => Err(ClientError::Timeout {
+                address: self.address.clone(),
+                seconds,
+            }),
         }
     }
 
@@ -129,7 +138,10 @@ impl Client {
         };
         match tokio::time::timeout(self.call_timeout, attempts).await {
             Ok(result) => result,
-            Err(_) => Err(ClientError::Timeout { address: self.address.clone(), seconds }),
+            Err(_) => Err(ClientError::Timeout {
+                address: self.address.clone(),
+                seconds,
+            }),
         }
     }
 }

@@ -108,7 +108,11 @@ impl AddressSources {
         if let Some(text) = &self.flag {
             return parse(text, AddressSource::Flag);
         }
-        if let Some(text) = self.variable.as_deref().filter(|text| !text.trim().is_empty()) {
+        if let Some(text) = self
+            .variable
+            .as_deref()
+            .filter(|text| !text.trim().is_empty())
+        {
             return parse(text, AddressSource::Variable);
         }
         for path in &self.files {
@@ -121,7 +125,10 @@ impl AddressSources {
 }
 
 fn read_file(path: &Path) -> Result<Option<String>, AddressError> {
-    let wrong = |reason: String| AddressError::File { path: path.to_owned(), reason };
+    let wrong = |reason: String| AddressError::File {
+        path: path.to_owned(),
+        reason,
+    };
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -130,9 +137,13 @@ fn read_file(path: &Path) -> Result<Option<String>, AddressError> {
         Err(error) => return Err(wrong(error.to_string())),
     };
     if text.len() > MAX_FILE_BYTES {
-        return Err(wrong(format!("it has {} bytes, {MAX_FILE_BYTES} are allowed", text.len())));
+        return Err(wrong(format!(
+            "it has {} bytes, {MAX_FILE_BYTES} are allowed",
+            text.len()
+        )));
     }
-    let file: CliFile = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim().to_owned()))?;
+    let file: CliFile =
+        toml::from_str(&text).map_err(|e| wrong(e.to_string().trim().to_owned()))?;
     Ok(file.collector)
 }
 
@@ -146,19 +157,29 @@ fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressE
     if bare.starts_with("https://") {
         return Err(wrong("this version speaks plain HTTP/2 only"));
     }
-    let bare = bare.strip_prefix("http://").unwrap_or(bare).trim_end_matches('/');
+    let bare = bare
+        .strip_prefix("http://")
+        .unwrap_or(bare)
+        .trim_end_matches('/');
     if bare.is_empty() {
         return Err(wrong("it is empty"));
     }
-    let uri: Uri = format!("http://{bare}").parse().map_err(|_| wrong("it cannot be read"))?;
+    let uri: Uri = format!("http://{bare}")
+        .parse()
+        .map_err(|_| wrong("it cannot be read"))?;
     let authority = uri.authority().ok_or_else(|| wrong("it names no host"))?;
-    if authority.as_str().contains('@') || !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+    if authority.as_str().contains('@') || !matches!(uri.path(), "" | "/") || uri.query().is_some()
+    {
         return Err(wrong("only a host and a port belong there"));
     }
     if authority.host().is_empty() {
         return Err(wrong("it names no host"));
     }
-    if bare.ends_with(':') || authority.port().is_some_and(|_| authority.port_u16() == Some(0)) {
+    if bare.ends_with(':')
+        || authority
+            .port()
+            .is_some_and(|_| authority.port_u16() == Some(0))
+    {
         return Err(wrong("its port is not one from 1 to 65535"));
     }
     let port = match (authority.port(), authority.port_u16()) {
@@ -166,7 +187,10 @@ fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressE
         (None, None) if bare.matches(':').count() == 0 || bare.ends_with(']') => DEFAULT_PORT,
         _ => return Err(wrong("its port is not one from 1 to 65535")),
     };
-    Ok(CollectorAddress { authority: format!("{}:{port}", authority.host()), source })
+    Ok(CollectorAddress {
+        authority: format!("{}:{port}", authority.host()),
+        source,
+    })
 }
 
 impl FromStr for CollectorAddress {
@@ -213,9 +237,22 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_address() {
-        for text in
-            ["", " ", "http://", ":7400", "a:", "a:0", "a:70000", "a:x", "a b", "a/b", "u@a:1", "a?q", "https://a", "::1"]
-        {
+        for text in [
+            "",
+            " ",
+            "http://",
+            ":7400",
+            "a:",
+            "a:0",
+            "a:70000",
+            "a:x",
+            "a b",
+            "a/b",
+            "u@a:1",
+            "a?q",
+            "https://a",
+            "::1",
+        ] {
             assert!(text.parse::<CollectorAddress>().is_err(), "{text}");
         }
     }
@@ -235,7 +272,10 @@ mod tests {
         assert_eq!(sources.resolve().unwrap().authority, "variable:1");
         sources.variable = Some(String::new());
         let found = sources.resolve().unwrap();
-        assert_eq!((found.authority.as_str(), found.source), ("site:1", AddressSource::File(site)));
+        assert_eq!(
+            (found.authority.as_str(), found.source),
+            ("site:1", AddressSource::File(site))
+        );
         std::fs::write(&own, "# the site's file decides\n").unwrap();
         assert_eq!(sources.resolve().unwrap().authority, "site:1");
         std::fs::write(&own, "collector = \"own:1\"\n").unwrap();
@@ -249,9 +289,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cli.toml");
         std::fs::write(&path, "colector = \"a:1\"\n").unwrap();
-        let sources = AddressSources { files: vec![path.clone()], ..AddressSources::default() };
+        let sources = AddressSources {
+            files: vec![path.clone()],
+            ..AddressSources::default()
+        };
         let error = sources.resolve().unwrap_err().to_string();
-        assert!(error.contains("cli.toml") && error.contains("colector"), "{error}");
+        assert!(
+            error.contains("cli.toml") && error.contains("colector"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -28,7 +28,10 @@ impl Errno {
 
 /// The name of a number, where Linux has one.
 pub fn name_of(number: u32) -> Option<&'static str> {
-    NAMES.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
+    NAMES
+        .iter()
+        .find(|(_, n)| *n == number)
+        .map(|(name, _)| *name)
 }
 
 impl FromStr for Errno {
@@ -39,7 +42,10 @@ impl FromStr for Errno {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let number = match digits.parse::<u32>() {
             Ok(number) => Some(number),
-            Err(_) => NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(text)).map(|(_, n)| *n),
+            Err(_) => NAMES
+                .iter()
+                .find(|(n, _)| n.eq_ignore_ascii_case(text))
+                .map(|(_, n)| *n),
         };
         number
             .filter(|n| (1..=MAX_ERRNO).contains(n))
@@ -242,7 +248,11 @@ mod tests {
             ("ETIMEDOUT", std::io::ErrorKind::TimedOut),
         ] {
             let number = i32::try_from(name.parse::<Errno>().unwrap().number()).unwrap();
-            assert_eq!(std::io::Error::from_raw_os_error(number).kind(), kind, "{name}");
+            assert_eq!(
+                std::io::Error::from_raw_os_error(number).kind(),
+                kind,
+                "{name}"
+            );
         }
     }
 }

@@ -116,7 +116,10 @@ fn unreachable_hint(address: &CollectorAddress) -> String {
     );
     match &address.source {
         AddressSource::File(path) => {
-            format!("is it running there? {elsewhere} ({} decided now)", path.display())
+            format!(
+                "is it running there? {elsewhere} ({} decided now)",
+                path.display()
+            )
         }
         _ => format!("is it running there? {elsewhere}"),
     }
@@ -145,7 +148,10 @@ impl Subject {
     }
 
     pub(crate) fn none() -> Subject {
-        Subject { what: "this".to_owned(), suggestion: "" }
+        Subject {
+            what: "this".to_owned(),
+            suggestion: "",
+        }
     }
 }
 
@@ -177,9 +183,10 @@ pub(crate) fn from_status(
         Code::PermissionDenied | Code::Unauthenticated => ClientError::Denied(text),
         Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ClientError::Busy(text),
         Code::Unimplemented => ClientError::Unsupported(text),
-        Code::DeadlineExceeded | Code::Cancelled => {
-            ClientError::Timeout { address: address.clone(), seconds }
-        }
+        Code::DeadlineExceeded | Code::Cancelled => ClientError::Timeout {
+            address: address.clone(),
+            seconds,
+        },
         _ => ClientError::Failed(text),
     }
 }

@@ -91,13 +91,17 @@ pub(crate) fn time_range(
     since: Option<Moment>,
     until: Option<Moment>,
 ) -> Option<common::TimeRange> {
-    (since.is_some() || until.is_some())
-        .then(|| common::TimeRange { from: since.map(Into::into), to: until.map(Into::into) })
+    (since.is_some() || until.is_some()).then(|| common::TimeRange {
+        from: since.map(Into::into),
+        to: until.map(Into::into),
+    })
 }
 
 /// How many rows to ask for when `missing` are still wanted.
 pub(crate) fn page_size(missing: usize) -> u32 {
-    u32::try_from(missing).unwrap_or(MAX_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE)
+    u32::try_from(missing)
+        .unwrap_or(MAX_PAGE_SIZE)
+        .clamp(1, MAX_PAGE_SIZE)
 }
 
 impl Client {
@@ -177,7 +181,11 @@ impl Client {
         let answer = self.read(&Subject::job(selector), ask).await?;
         Ok(JobHistory {
             job: present("job", answer.job)?.try_into()?,
-            attempts: answer.attempts.into_iter().map(Job::try_from).collect::<Result<_, _>>()?,
+            attempts: answer
+                .attempts
+                .into_iter()
+                .map(Job::try_from)
+                .collect::<Result<_, _>>()?,
         })
     }
 
@@ -196,7 +204,9 @@ impl Client {
             let request = wire::ListJobsRequest {
                 user: filter.user.clone(),
                 host: filter.host.clone(),
-                state: filter.state.map_or(0, |state| wire::JobState::from(state).into()),
+                state: filter
+                    .state
+                    .map_or(0, |state| wire::JobState::from(state).into()),
                 time: time_range(filter.since, filter.until),
                 page_size: page_size(limit - items.len()),
                 page_token,

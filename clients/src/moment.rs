@@ -43,14 +43,18 @@ impl Moment {
         }
         if let Some(seconds) = text_trimmed.strip_prefix('@') {
             let seconds: i64 = seconds.parse().map_err(|_| wrong())?;
-            return OffsetDateTime::from_unix_timestamp(seconds).map(Moment).map_err(|_| wrong());
+            return OffsetDateTime::from_unix_timestamp(seconds)
+                .map(Moment)
+                .map_err(|_| wrong());
         }
         if let Some(age) = parse_age(text_trimmed) {
             return now.0.checked_sub(age).map(Moment).ok_or_else(wrong);
         }
         // A space between date and time is common in logs; RFC 3339 allows it.
         let with_t = text_trimmed.replacen(' ', "T", 1);
-        OffsetDateTime::parse(&with_t, &Rfc3339).map(Moment::from_utc).map_err(|_| wrong())
+        OffsetDateTime::parse(&with_t, &Rfc3339)
+            .map(Moment::from_utc)
+            .map_err(|_| wrong())
     }
 
     /// Seconds from this moment to `later`; negative when it lies before.
@@ -61,13 +65,22 @@ impl Moment {
     /// `2026-01-31 14:05:00Z`: for columns.
     pub fn to_seconds_text(self) -> String {
         let (date, at) = (self.0.date(), self.0.time());
-        format!("{date} {:02}:{:02}:{:02}Z", at.hour(), at.minute(), at.second())
+        format!(
+            "{date} {:02}:{:02}:{:02}Z",
+            at.hour(),
+            at.minute(),
+            at.second()
+        )
     }
 
     /// `2026-01-31 14:05:00.123Z`: where order matters.
     pub fn to_millis_text(self) -> String {
         let seconds = self.to_seconds_text();
-        format!("{}.{:03}Z", seconds.trim_end_matches('Z'), self.0.millisecond())
+        format!(
+            "{}.{:03}Z",
+            seconds.trim_end_matches('Z'),
+            self.0.millisecond()
+        )
     }
 }
 
@@ -115,7 +128,9 @@ impl TryFrom<prost_types::Timestamp> for Moment {
         let nanos = i128::from(stamp.seconds) * 1_000_000_000 + i128::from(stamp.nanos);
         OffsetDateTime::from_unix_timestamp_nanos(nanos)
             .ok()
-            .filter(|at| (0..=9999).contains(&at.year()) && (0..1_000_000_000).contains(&stamp.nanos))
+            .filter(|at| {
+                (0..=9999).contains(&at.year()) && (0..1_000_000_000).contains(&stamp.nanos)
+            })
             .map(Moment)
             .ok_or_else(|| format!("{} s {} ns is no time", stamp.seconds, stamp.nanos))
     }
@@ -154,7 +169,17 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_time() {
-        for text in ["", "h", "1", "1y", "-1h", "yesterday", "2026-01-31", "2026-01-31T14:05:00", "@x"] {
+        for text in [
+            "",
+            "h",
+            "1",
+            "1y",
+            "-1h",
+            "yesterday",
+            "2026-01-31",
+            "2026-01-31T14:05:00",
+            "@x",
+        ] {
             assert!(Moment::parse(text, NOW).is_err(), "{text}");
         }
         assert!(Moment::parse("99999999999999999w", NOW).is_err());

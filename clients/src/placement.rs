@@ -56,7 +56,10 @@ impl FromStr for Placement {
         if host.is_empty() || host.len() > MAX_HOST_BYTES || host.contains(odd) {
             return Err(PlacementError::Host(host.to_owned()));
         }
-        let mut placement = Placement { host: host.to_owned(), ..Placement::default() };
+        let mut placement = Placement {
+            host: host.to_owned(),
+            ..Placement::default()
+        };
         for part in parts {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(PlacementError::Key(part.to_owned()));
@@ -77,7 +80,9 @@ impl FromStr for Placement {
 }
 
 fn parse_names(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split(',').filter(|name| !name.is_empty()).map(str::to_owned)
+    text.split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
 }
 
 /// Reads `0-7,9`, in the order in which it is written.
@@ -91,7 +96,9 @@ fn parse_ranks(text: &str) -> Result<Vec<u32>, PlacementError> {
         if last < first {
             return Err(wrong());
         }
-        let more = usize::try_from(last - first).unwrap_or(usize::MAX).saturating_add(1);
+        let more = usize::try_from(last - first)
+            .unwrap_or(usize::MAX)
+            .saturating_add(1);
         if ranks.len().saturating_add(more) > MAX_RANKS_PER_HOST {
             return Err(PlacementError::ManyRanks(text.to_owned()));
         }
@@ -128,8 +135,11 @@ impl fmt::Display for Placement {
         if !self.ranks.is_empty() {
             write!(f, ":ranks={}", ranks_text(&self.ranks))?;
         }
-        let lists =
-            [("devices", &self.devices), ("gpus", &self.gpus), ("vfs", &self.virtual_functions)];
+        let lists = [
+            ("devices", &self.devices),
+            ("gpus", &self.gpus),
+            ("vfs", &self.virtual_functions),
+        ];
         for (key, names) in lists {
             if !names.is_empty() {
                 write!(f, ":{key}={}", names.join(","))?;
@@ -174,13 +184,25 @@ mod tests {
         assert_eq!(placement.host, "gpu-01");
         assert_eq!(placement.ranks, [0, 1, 2, 7]);
         assert_eq!(placement.devices, ["mlx5_0", "mlx5_1"]);
-        assert_eq!(placement.to_string(), "gpu-01:ranks=0-2,7:devices=mlx5_0,mlx5_1");
+        assert_eq!(
+            placement.to_string(),
+            "gpu-01:ranks=0-2,7:devices=mlx5_0,mlx5_1"
+        );
         assert_eq!("gpu-01".parse::<Placement>().unwrap().to_string(), "gpu-01");
     }
 
     #[test]
     fn refuses_what_is_no_placement() {
-        for text in ["", ":ranks=0", "a b", "a:rank=0", "a:ranks", "a:ranks=", "a:ranks=7-0", "a:ranks=x"] {
+        for text in [
+            "",
+            ":ranks=0",
+            "a b",
+            "a:rank=0",
+            "a:ranks",
+            "a:ranks=",
+            "a:ranks=7-0",
+            "a:ranks=x",
+        ] {
             assert!(text.parse::<Placement>().is_err(), "{text}");
         }
         assert!(matches!(

@@ -66,7 +66,10 @@ impl Client {
         filter: &FailureFilter,
         limit: usize,
     ) -> Result<Page<Failure>, ClientError> {
-        let subject = filter.attempt.as_ref().map_or_else(Subject::none, Subject::job);
+        let subject = filter
+            .attempt
+            .as_ref()
+            .map_or_else(Subject::none, Subject::job);
         let mut items: Vec<Failure> = Vec::new();
         let mut page_token = String::new();
         loop {
@@ -116,7 +119,10 @@ impl Client {
         let mut agents: Vec<Agent> = Vec::new();
         let mut page_token = String::new();
         loop {
-            let request = wire::ListAgentsRequest { page_size: MAX_AGENTS_PAGE, page_token };
+            let request = wire::ListAgentsRequest {
+                page_size: MAX_AGENTS_PAGE,
+                page_token,
+            };
             let ask = || {
                 let (mut service, request) = (self.query_service(), request.clone());
                 async move { service.list_agents(request).await }
@@ -138,7 +144,9 @@ impl Client {
     /// # Errors
     /// [`ClientError::NotFound`] when no tracer of that name has reported.
     pub async fn host_probes(&self, host: &str) -> Result<HostProbes, ClientError> {
-        let request = wire::GetHostProbesRequest { host: host.to_owned() };
+        let request = wire::GetHostProbesRequest {
+            host: host.to_owned(),
+        };
         let ask = || {
             let (mut service, request) = (self.query_service(), request.clone());
             async move { service.get_host_probes(request).await }

@@ -106,9 +106,13 @@ impl TryFrom<wire::Failure> for Failure {
 
     fn try_from(f: wire::Failure) -> Result<Failure, ClientError> {
         let attempt =
-            f.attempt.map(AttemptId::try_from).transpose().map_err(|error: AttemptError| {
-                ClientError::BadAnswer { field: "failure.attempt", reason: error.to_string() }
-            })?;
+            f.attempt
+                .map(AttemptId::try_from)
+                .transpose()
+                .map_err(|error: AttemptError| ClientError::BadAnswer {
+                    field: "failure.attempt",
+                    reason: error.to_string(),
+                })?;
         Ok(Failure {
             host: f.host,
             first_at: moment("failure.first_at", f.first_at)?,

@@ -140,7 +140,10 @@ mod tests {
     #[test]
     fn every_state_goes_over_the_wire_and_back() {
         for state in JobState::ALL {
-            assert_eq!(JobState::from(i32::from(wire::JobState::from(*state))), *state);
+            assert_eq!(
+                JobState::from(i32::from(wire::JobState::from(*state))),
+                *state
+            );
         }
         assert_eq!(JobState::from(99), JobState::Newer(99));
     }

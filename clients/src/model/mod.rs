@@ -89,7 +89,10 @@ wire_enum! {
 
 /// The field, or the error that says it is missing.
 pub(crate) fn present<T>(field: &'static str, value: Option<T>) -> Result<T, ClientError> {
-    value.ok_or_else(|| ClientError::BadAnswer { field, reason: "it is missing".to_owned() })
+    value.ok_or_else(|| ClientError::BadAnswer {
+        field,
+        reason: "it is missing".to_owned(),
+    })
 }
 
 /// A time that may be absent.

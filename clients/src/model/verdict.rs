@@ -169,8 +169,11 @@ impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
 
     fn try_from(answer: wire::DiagnoseResponse) -> Result<Diagnosis, ClientError> {
         let verdict: Verdict = present("verdict", answer.verdict)?.try_into()?;
-        let failures: Vec<Failure> =
-            answer.failures.into_iter().map(Failure::try_from).collect::<Result<_, _>>()?;
+        let failures: Vec<Failure> = answer
+            .failures
+            .into_iter()
+            .map(Failure::try_from)
+            .collect::<Result<_, _>>()?;
         Ok(Diagnosis {
             ranks: deciding_ranks(&verdict, &failures),
             verdict,

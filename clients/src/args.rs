@@ -1,0 +1,147 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use rdmesh_client::moment::{Moment, MomentError};
+
+use crate::command;
+
+/// Longest time that a person would wait for one answer, seconds.
+const MAX_TIMEOUT_S: u64 = 3_600;
+
+const AFTER_HELP: &str = "\
+Where the collector is, first that says so: --collector, RDMESH_COLLECTOR,
+~/.config/rdmesh/cli.toml, /etc/rdmesh/cli.toml (collector = \"HOST:PORT\"),
+127.0.0.1:7400.
+
+Exit codes:
+  0  the answer stands on stdout
+  1  the collector failed or refused, or the answer could not be written
+  2  wrong usage, or the collector refuses a value
+  3  diagnose alone: the collector cannot tell what broke the job
+  4  the job or host is not known
+  5  no collector answers, or not in time
+
+Example:
+  rdmesh diagnose 4711";
+
+/// Ask why jobs failed: which RDMA call, at which layer of the kernel, and whom
+/// to call.
+#[derive(Debug, Parser)]
+#[command(name = "rdmesh", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// Where the collector is
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOST:PORT",
+        help_heading = "Global options"
+    )]
+    pub(crate) collector: Option<String>,
+    /// How the answer is written
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text,
+          help_heading = "Global options")]
+    pub(crate) output: Format,
+    /// When text is coloured; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN",
+          help_heading = "Global options")]
+    pub(crate) color: Color,
+    /// How long one answer may take
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 15,
+          value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT_S),
+          help_heading = "Global options")]
+    timeout: u64,
+}
+
+impl Global {
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// For programs: one document, snake_case names, times in RFC 3339 UTC
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say that jobs start, run somewhere and end; list and show them
+    #[command(subcommand)]
+    Job(command::job::JobCommand),
+    /// List the failures that hosts saw, newest first
+    Failures(command::failures::FailuresArgs),
+    /// Say what broke a job, at which layer, and whom to call
+    Diagnose(command::diagnose::DiagnoseArgs),
+    /// Show which kernel functions a host watches, and why others not
+    Probes(command::probes::ProbesArgs),
+    /// Show every agent, the unhealthy first
+    Fleet(command::fleet::FleetArgs),
+    /// Write a completion script for a shell
+    Completions(command::completions::CompletionsArgs),
+}
+
+/// The command as clap knows it, for completions.
+pub(crate) fn grammar() -> clap::Command {
+    Cli::command()
+}
+
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = grammar().try_get_matches_from(arguments)?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// A time relative to this machine's clock.
+pub(crate) fn moment(text: &str) -> Result<Moment, MomentError> {
+    Moment::parse(text, Moment::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_holds_together() {
+        grammar().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn check(command: &clap::Command) {
+            if command.get_subcommands().next().is_none() {
+                let help = command
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(
+                    help.contains("rdmesh "),
+                    "{} has no example",
+                    command.get_name()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&grammar());
+    }
+}

@@ -1,0 +1,57 @@
+//! What each command asks and answers.
+
+pub(crate) mod completions;
+pub(crate) mod diagnose;
+pub(crate) mod failures;
+pub(crate) mod fleet;
+pub(crate) mod job;
+pub(crate) mod probes;
+
+use std::path::PathBuf;
+
+use rdmesh_client::endpoint::{AddressSources, VARIABLE, default_files};
+use rdmesh_client::{Client, ClientError};
+
+use crate::args::{Cli, Command, Global};
+use crate::exit::{Code, CommandError};
+use crate::output::Output;
+
+/// Rows that a list shows unless told otherwise: two screens.
+pub(crate) const DEFAULT_LIMIT: u32 = 100;
+
+/// Most rows that a list can show. A hundred pages of the wire's thousand keep
+/// the answer below some hundred megabytes of memory.
+pub(crate) const MAX_LIMIT: i64 = 100_000;
+
+/// Runs the command that was asked for.
+pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> {
+    if let Command::Completions(args) = &cli.command {
+        return completions::run(args, output);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CommandError::Runtime)?;
+    runtime.block_on(async {
+        let client = connect(&cli.global).await?;
+        match &cli.command {
+            Command::Job(command) => job::run(command, &client, output).await,
+            Command::Failures(args) => failures::run(args, &client, output).await,
+            Command::Diagnose(args) => diagnose::run(args, &client, output).await,
+            Command::Probes(args) => probes::run(args, &client, output).await,
+            Command::Fleet(args) => fleet::run(args, &client, output).await,
+            Command::Completions(args) => completions::run(args, output),
+        }
+    })
+}
+
+async fn connect(global: &Global) -> Result<Client, ClientError> {
+    let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let sources = AddressSources {
+        flag: global.collector.clone(),
+        variable: std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()),
+        files: default_files(path("XDG_CONFIG_HOME"), path("HOME")),
+    };
+    let client = Client::connect(sources.resolve()?).await?;
+    Ok(client.with_call_timeout(global.timeout()))
+}

@@ -1,0 +1,226 @@
+//! `rdmesh job …`.
+
+use rdmesh_client::Moment;
+use rdmesh_client::jobs::JobHistory;
+use rdmesh_client::model::job::{Job, JobState};
+
+use super::printable::printable;
+use super::table::{Cell, Table};
+use super::wrap::wrap;
+use super::{Ink, Style, ago, some_of, span};
+use crate::command::job::{JobChange, JobList};
+
+/// Hosts that one line of a list names.
+const MAX_LISTED_HOSTS: usize = 3;
+
+/// One line, and what is odd about what was said.
+pub(crate) fn change(change: &JobChange, style: &Style, _now: Moment) -> String {
+    let job = &change.job;
+    let mut parts = vec![
+        printable(&job.attempt.to_string()),
+        style.paint(ink(job.state), job.state.name()),
+    ];
+    if !job.placements.is_empty() {
+        parts.push(format!("on {}", hosts(job)));
+    }
+    format!("{}\n{}", parts.join("  "), marks(job, style))
+}
+
+/// One line for each attempt.
+pub(crate) fn list(list: &JobList, style: &Style, now: Moment) -> String {
+    if list.jobs.is_empty() {
+        return "No jobs match. rdmesh job start tells the collector of one.\n".to_owned();
+    }
+    let mut out = table(&list.jobs, style, now);
+    if list.more {
+        let hint = format!(
+            "Only the newest {} are shown; --limit shows more.",
+            list.jobs.len()
+        );
+        out.push_str(&style.paint(Ink::Quiet, &hint));
+        out.push('\n');
+    }
+    out
+}
+
+/// An attempt in full, then its siblings.
+pub(crate) fn history(history: &JobHistory, style: &Style, now: Moment) -> String {
+    let job = &history.job;
+    let mut out = heading(job, style);
+    out.push('\n');
+    let mut facts = Table::new(&["", ""]).indented("  ");
+    for (key, value) in facts_of(job, now) {
+        facts.row([Cell::inked(Ink::Quiet, key), value.into()]);
+    }
+    out.push_str(&facts.to_text(style));
+    if !job.placements.is_empty() {
+        out.push_str(&format!("\n{}\n", style.paint(Ink::Heading, "Placements")));
+        for placement in &job.placements {
+            out.push_str(&format!("  {}\n", printable(&placement.to_string())));
+        }
+    }
+    if !job.marks.is_empty() {
+        out.push('\n');
+        out.push_str(&marks(job, style));
+    }
+    if history.attempts.len() > 1 {
+        out.push_str(&format!("\n{}\n", style.paint(Ink::Heading, "Attempts")));
+        out.push_str(&table(&history.attempts, style, now));
+    }
+    out
+}
+
+/// `4711/0  failed  llama  ada`.
+pub(crate) fn heading(job: &Job, style: &Style) -> String {
+    let mut parts = vec![
+        style.paint(Ink::Heading, &printable(&job.attempt.to_string())),
+        style.paint(ink(job.state), job.state.name()),
+    ];
+    parts.extend(
+        [&job.name, &job.user]
+            .into_iter()
+            .flatten()
+            .map(|text| printable(text)),
+    );
+    parts.join("  ")
+}
+
+/// What is odd about what was said, a line each.
+pub(crate) fn marks(job: &Job, style: &Style) -> String {
+    let line = |mark: &String| {
+        let text = wrap(&printable(mark), "note: ", style.prose_columns());
+        format!("{}\n", style.paint(Ink::Warning, text.trim_end()))
+    };
+    job.marks.iter().map(line).collect()
+}
+
+fn facts_of(job: &Job, now: Moment) -> Vec<(&'static str, String)> {
+    let when = |at: Moment| format!("{} ({})", at.to_seconds_text(), ago(at, now));
+    let labels: Vec<String> = job
+        .labels
+        .iter()
+        .map(|(k, v)| printable(&format!("{k}={v}")))
+        .collect();
+    [
+        ("scheduler", job.scheduler.as_deref().map(printable)),
+        ("cluster", job.cluster.as_deref().map(printable)),
+        ("class", job.job_class.as_deref().map(printable)),
+        ("started", job.started_at.map(when)),
+        ("ended", job.ended_at.map(when)),
+        ("ran", ran(job)),
+        ("exit code", job.exit_code.map(|code| code.to_string())),
+        ("reason", job.exit_reason.as_deref().map(printable)),
+        ("labels", (!labels.is_empty()).then(|| labels.join(" "))),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| value.map(|value| (key, value)))
+    .collect()
+}
+
+fn ran(job: &Job) -> Option<String> {
+    let seconds = job.started_at?.seconds_until(job.ended_at?);
+    (seconds >= 0).then(|| span(seconds))
+}
+
+fn ink(state: JobState) -> Ink {
+    match state {
+        JobState::Failed | JobState::NodeFail | JobState::OutOfMemory => Ink::Bad,
+        JobState::Completed => Ink::Good,
+        JobState::Running => Ink::Heading,
+        _ => Ink::Warning,
+    }
+}
+
+fn hosts(job: &Job) -> String {
+    let hosts: Vec<String> = job.placements.iter().map(|p| p.host.clone()).collect();
+    some_of(&hosts, MAX_LISTED_HOSTS)
+}
+
+fn table(jobs: &[Job], style: &Style, now: Moment) -> String {
+    let mut table = Table::new(&[
+        "ATTEMPT", "STATE", ">EXIT", "NAME", "USER", "STARTED", "RAN", "HOSTS", "NOTES",
+    ]);
+    let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
+    for job in jobs {
+        let running = || match (job.state, job.started_at) {
+            (JobState::Running, Some(at)) => Some(span(at.seconds_until(now).max(0))),
+            _ => None,
+        };
+        let notes: Vec<String> = job.marks.iter().map(|mark| printable(mark)).collect();
+        table.row([
+            printable(&job.attempt.to_string()).into(),
+            Cell::inked(ink(job.state), job.state.name()),
+            job.exit_code
+                .map(|code| code.to_string())
+                .unwrap_or_default()
+                .into(),
+            optional(&job.name).into(),
+            optional(&job.user).into(),
+            job.started_at
+                .map(Moment::to_seconds_text)
+                .unwrap_or_default()
+                .into(),
+            ran(job).or_else(running).unwrap_or_default().into(),
+            hosts(job).into(),
+            Cell::inked(Ink::Warning, notes.join("; ")),
+        ]);
+    }
+    table.to_text(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::samples;
+
+    #[test]
+    fn a_change_is_answered_in_one_line() {
+        let change_of = |job| change(&JobChange { job }, &Style::PLAIN, samples::now());
+        let all = [change_of(samples::job()), change_of(samples::odd_job())];
+        insta::assert_snapshot!(all.join("---\n"));
+    }
+
+    #[test]
+    fn a_line_for_each_attempt() {
+        let jobs = JobList {
+            jobs: vec![samples::job(), samples::odd_job()],
+            more: true,
+        };
+        insta::assert_snapshot!(list(&jobs, &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn an_empty_list_says_so() {
+        let jobs = JobList {
+            jobs: Vec::new(),
+            more: false,
+        };
+        insta::assert_snapshot!(list(&jobs, &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn an_attempt_in_full() {
+        let shown = JobHistory {
+            job: samples::job(),
+            attempts: vec![samples::job(), samples::odd_job()],
+        };
+        let odd = JobHistory {
+            job: samples::odd_job(),
+            attempts: Vec::new(),
+        };
+        let both = [
+            history(&shown, &Style::PLAIN, samples::now()),
+            history(&odd, &Style::PLAIN, samples::now()),
+        ];
+        insta::assert_snapshot!(both.join("---\n"));
+    }
+
+    #[test]
+    fn json_names_are_stable() {
+        let jobs = JobList {
+            jobs: vec![samples::job(), samples::odd_job()],
+            more: false,
+        };
+        insta::assert_snapshot!(crate::output::json(&jobs).unwrap());
+    }
+}

@@ -1,0 +1,154 @@
+//! `rdmesh probes`.
+
+use rdmesh_client::Moment;
+use rdmesh_client::model::Layer;
+use rdmesh_client::model::probe::{HostProbes, Probe, ProbeState};
+
+use super::printable::printable;
+use super::table::{Cell, Table};
+use super::wrap::wrap;
+use super::{Ink, Style, ago};
+
+/// What keeps probes away, then a line for each hook, from the system call down.
+pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
+    let mut out = heading(host, style, now);
+    if let Some(obstacle) = &host.obstacle {
+        let text = wrap(&printable(obstacle), "Obstacle: ", style.prose_columns());
+        out.push_str(&style.paint(Ink::Bad, text.trim_end()));
+        out.push('\n');
+    }
+    let mut probes: Vec<&Probe> = host.probes.iter().collect();
+    probes.sort_by_key(|p| {
+        (
+            depth(p.layer),
+            !p.logical,
+            p.hook.clone(),
+            p.function.clone(),
+        )
+    });
+    let mut table = Table::new(&[
+        "STATE",
+        "LAYER",
+        "HOOK",
+        "FUNCTION",
+        "MODULE",
+        "HOW",
+        ">FAILURES",
+        ">DROPS",
+        "WHY",
+    ]);
+    for probe in &probes {
+        table.row(row(probe));
+    }
+    let rows = table.to_text(style);
+    if !rows.is_empty() {
+        out.push('\n');
+        out.push_str(&rows);
+    }
+    if probes.iter().any(|p| p.logical) {
+        out.push_str("* one of the logical hooks that the count above speaks of\n");
+    }
+    out
+}
+
+fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
+    let mut facts = vec![style.paint(Ink::Heading, &printable(&host.host))];
+    if let Some(release) = &host.kernel_release {
+        facts.push(format!("kernel {}", printable(release)));
+    }
+    if !host.drivers.is_empty() {
+        let drivers: Vec<String> = host.drivers.iter().map(|d| printable(d)).collect();
+        facts.push(format!("drivers {}", drivers.join(", ")));
+    }
+    if let Some(at) = host.reported_at {
+        facts.push(format!(
+            "reported {} ({})",
+            at.to_seconds_text(),
+            ago(at, now)
+        ));
+    }
+    let (attached, total) = (host.logical_attached, host.logical_total);
+    let ink = if attached == total {
+        Ink::Good
+    } else {
+        Ink::Warning
+    };
+    let count = format!("{attached} of {total} logical hooks are watched");
+    format!("{}\n{}\n", facts.join("  "), style.paint(ink, &count))
+}
+
+/// From the system call inward.
+fn depth(layer: Layer) -> u8 {
+    match layer {
+        Layer::Uverbs => 0,
+        Layer::Core => 1,
+        Layer::Driver => 2,
+        Layer::Firmware => 3,
+        Layer::Memory => 4,
+        Layer::Unspecified | Layer::Newer(_) => 5,
+    }
+}
+
+fn row(probe: &Probe) -> [Cell; 9] {
+    let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
+    let ink = match probe.state {
+        ProbeState::Attached => Ink::Good,
+        ProbeState::Missing => Ink::Bad,
+        _ => Ink::Warning,
+    };
+    let drops = match probe.drops {
+        0 => Cell::from("0"),
+        drops => Cell::inked(Ink::Warning, drops.to_string()),
+    };
+    [
+        Cell::inked(ink, probe.state.name()),
+        probe.layer.name().into(),
+        format!(
+            "{}{}",
+            printable(&probe.hook),
+            if probe.logical { " *" } else { "" }
+        )
+        .into(),
+        optional(&probe.function).into(),
+        optional(&probe.module).into(),
+        how(probe).into(),
+        probe.failures.to_string().into(),
+        drops,
+        optional(&probe.reason).into(),
+    ]
+}
+
+/// `fexit, ib_device_ops of rdma_rxe`.
+fn how(probe: &Probe) -> String {
+    let kind = probe.attached_by.map(|kind| kind.name().to_owned());
+    let found = probe.found_by.as_deref().map(printable);
+    kind.into_iter().chain(found).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::samples;
+
+    #[test]
+    fn a_line_for_each_hook() {
+        insta::assert_snapshot!(text(&samples::probes(), &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn an_obstacle_stands_first() {
+        let host = HostProbes {
+            obstacle: Some("no RDMA module is loaded; waiting for ib_uverbs".to_owned()),
+            logical_attached: 0,
+            probes: Vec::new(),
+            drivers: Vec::new(),
+            ..samples::probes()
+        };
+        insta::assert_snapshot!(text(&host, &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn json_names_are_stable() {
+        insta::assert_snapshot!(crate::output::json(&samples::probes()).unwrap());
+    }
+}

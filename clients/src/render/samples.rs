@@ -1,0 +1,503 @@
+//! Answers for goldens, built as the collector sends them.
+
+use rdmesh_client::Moment;
+use rdmesh_client::model::agent::Agent;
+use rdmesh_client::model::failure::Failure;
+use rdmesh_client::model::job::Job;
+use rdmesh_client::model::probe::HostProbes;
+use rdmesh_client::model::verdict::Diagnosis;
+use rdmesh_proto::collector::v1 as wire;
+use rdmesh_proto::common::v1 as common;
+use rdmesh_proto::tracer::v1 as tracer;
+use time::macros::datetime;
+
+/// 2026-01-31 14:05:00.123456 UTC.
+const FAILED_AT: prost_types::Timestamp = prost_types::Timestamp {
+    seconds: 1_769_868_300,
+    nanos: 123_456_000,
+};
+
+/// Four minutes after the failure.
+pub(crate) fn now() -> Moment {
+    Moment::from_utc(datetime!(2026-01-31 14:09:05 UTC))
+}
+
+fn later(seconds: i64) -> Option<prost_types::Timestamp> {
+    Some(prost_types::Timestamp {
+        seconds: FAILED_AT.seconds + seconds,
+        nanos: FAILED_AT.nanos,
+    })
+}
+
+fn attempt(job_id: &str, requeue: u32, restart: u32) -> Option<common::AttemptId> {
+    Some(common::AttemptId {
+        job_id: job_id.to_owned(),
+        requeue,
+        restart,
+    })
+}
+
+fn texts(items: &[&str]) -> Vec<String> {
+    items.iter().map(|&item| item.to_owned()).collect()
+}
+
+fn wire_job() -> wire::Job {
+    wire::Job {
+        attempt: attempt("4711", 0, 0),
+        name: "llama-70b".into(),
+        user: "ada".into(),
+        scheduler: "slurm".into(),
+        cluster: "west".into(),
+        job_class: "training".into(),
+        state: wire::JobState::Failed.into(),
+        started_at: later(-3_600),
+        ended_at: later(2),
+        exit_code: Some(1),
+        exit_reason: "NonZeroExitCode".into(),
+        placements: vec![
+            wire::Placement {
+                host: "gpu-01".into(),
+                ranks: (0..8).collect(),
+                devices: texts(&["mlx5_0", "mlx5_1"]),
+                ..wire::Placement::default()
+            },
+            wire::Placement {
+                host: "gpu-02".into(),
+                ranks: (8..16).collect(),
+                ..wire::Placement::default()
+            },
+        ],
+        marks: Vec::new(),
+        labels: [("model".to_owned(), "llama".to_owned())].into(),
+    }
+}
+
+pub(crate) fn job() -> Job {
+    wire_job().try_into().unwrap()
+}
+
+/// An attempt that was told of late and strangely.
+pub(crate) fn odd_job() -> Job {
+    wire::Job {
+        attempt: attempt("4711", 1, 2),
+        state: wire::JobState::Unknown.into(),
+        ended_at: later(-10),
+        started_at: later(0),
+        marks: texts(&["ended before it started", "host gpu-09 has never reported"]),
+        placements: ["gpu-05", "gpu-06", "gpu-07", "gpu-09"]
+            .map(|host| wire::Placement {
+                host: host.into(),
+                ..wire::Placement::default()
+            })
+            .into(),
+        ..wire::Job::default()
+    }
+    .try_into()
+    .unwrap()
+}
+
+fn step(
+    function: &str,
+    module: &str,
+    layer: common::Layer,
+    errno: u32,
+    errno_name: &str,
+) -> tracer::ChainStep {
+    tracer::ChainStep {
+        function: function.into(),
+        module: module.into(),
+        layer: layer.into(),
+        errno,
+        errno_name: errno_name.into(),
+    }
+}
+
+fn reg_mr_chain() -> Vec<tracer::ChainStep> {
+    vec![
+        step(
+            "ib_umem_get",
+            "ib_uverbs",
+            common::Layer::Memory,
+            14,
+            "EFAULT",
+        ),
+        step(
+            "rxe_reg_user_mr",
+            "rdma_rxe",
+            common::Layer::Driver,
+            14,
+            "EFAULT",
+        ),
+        step(
+            "ib_uverbs_reg_mr",
+            "ib_uverbs",
+            common::Layer::Uverbs,
+            14,
+            "EFAULT",
+        ),
+    ]
+}
+
+fn wire_failure() -> wire::Failure {
+    wire::Failure {
+        host: "gpu-01".into(),
+        first_at: Some(FAILED_AT),
+        last_at: Some(FAILED_AT),
+        count: 1,
+        verb: common::Verb::RegMr.into(),
+        steps: reg_mr_chain(),
+        driver: "rdma_rxe".into(),
+        device: "rxe0".into(),
+        netdev: "eth0".into(),
+        tgid: 311,
+        tid: 311,
+        comm: "train".into(),
+        cgroup_path: "/slurm/job_4711".into(),
+        rank: Some(3),
+        local_rank: Some(3),
+        attempt: attempt("4711", 0, 0),
+        source: common::IdentitySource::Environment.into(),
+        ..wire::Failure::default()
+    }
+}
+
+pub(crate) fn failures() -> Vec<Failure> {
+    let changed = wire::Failure {
+        host: "gpu-02".into(),
+        first_at: later(-60),
+        count: 100_000,
+        verb: common::Verb::CreateQp.into(),
+        steps: vec![
+            step(
+                "mlx5_cmd_exec",
+                "mlx5_core",
+                common::Layer::Firmware,
+                12,
+                "ENOMEM",
+            ),
+            step(
+                "mlx5_ib_create_qp",
+                "mlx5_ib",
+                common::Layer::Driver,
+                22,
+                "",
+            ),
+            step(
+                "ib_create_qp_user",
+                "ib_core",
+                common::Layer::Core,
+                22,
+                "EINVAL",
+            ),
+        ],
+        device: "mlx5_0".into(),
+        comm: String::new(),
+        rank: None,
+        attempt: None,
+        swallowed: true,
+        incomplete: true,
+        ..wire_failure()
+    };
+    let hostile = wire::Failure {
+        comm: "\u{1b}[2Jtr\u{fffd}in\n".into(),
+        expected: true,
+        marks: texts(&["comm is not UTF-8"]),
+        steps: vec![step("odd", "", common::Layer::Unspecified, 4_000, "")],
+        verb: 99,
+        ..wire_failure()
+    };
+    [wire_failure(), changed, hostile]
+        .map(|f| f.try_into().unwrap())
+        .into()
+}
+
+fn wire_verdict() -> wire::Verdict {
+    wire::Verdict {
+        class: wire::VerdictClass::ApplicationArguments.into(),
+        layer: common::Layer::Memory.into(),
+        function: "ib_umem_get".into(),
+        module: "ib_uverbs".into(),
+        errno: 14,
+        errno_name: "EFAULT".into(),
+        hosts: texts(&["gpu-01"]),
+        devices: texts(&["rxe0"]),
+        first_at: Some(FAILED_AT),
+        confidence: wire::Confidence::High.into(),
+        route_to: "application owner".into(),
+        rule: "memory.address_not_mapped".into(),
+        evidence: texts(&[
+            "ib_umem_get failed first, at the bottom of the chain, and every function above it \
+             handed the same errno on",
+            "the address 0x7f0000000000 lies in no mapping of the process",
+        ]),
+        against: texts(&["only one rank of sixteen failed"]),
+        unwatched: texts(&["driver.reg_user_mr_dmabuf on gpu-01: rdma_rxe has no such operation"]),
+        summary: "Rank 3 on gpu-01 registered memory at an address that is not mapped (EFAULT in \
+                  ib_umem_get): a fault of the application."
+            .into(),
+        meaning: "The kernel could not pin the pages, because the process has no memory at that \
+                  address. Usually the buffer was freed or never allocated before it was \
+                  registered."
+            .into(),
+        next_steps: texts(&[
+            "Look for the buffer's life time in the application: is it freed before \
+             ibv_reg_mr returns?",
+            "Run rank 3 again with its allocator's checks.",
+        ]),
+        verb: common::Verb::RegMr.into(),
+        chain: reg_mr_chain(),
+    }
+}
+
+fn total(host: &str, step: tracer::ChainStep, count: u64) -> wire::FailureTotal {
+    wire::FailureTotal {
+        host: host.into(),
+        function: step.function,
+        module: step.module,
+        layer: step.layer,
+        errno: step.errno,
+        errno_name: step.errno_name,
+        count,
+    }
+}
+
+fn answer(verdict: wire::Verdict, totals: Vec<wire::FailureTotal>) -> Diagnosis {
+    wire::DiagnoseResponse {
+        job: Some(wire_job()),
+        verdict: Some(verdict),
+        failures: vec![wire_failure()],
+        totals,
+    }
+    .try_into()
+    .unwrap()
+}
+
+pub(crate) fn diagnosis() -> Diagnosis {
+    let totals = reg_mr_chain()
+        .into_iter()
+        .map(|step| total("gpu-01", step, 100_000))
+        .collect();
+    answer(wire_verdict(), totals)
+}
+
+pub(crate) fn cannot_tell() -> Diagnosis {
+    let verdict = wire::Verdict {
+        class: wire::VerdictClass::CannotTell.into(),
+        confidence: wire::Confidence::Low.into(),
+        unwatched: texts(&["gpu-09: no agent has reported from there"]),
+        ..wire::Verdict::default()
+    };
+    wire::DiagnoseResponse {
+        job: Some(wire::Job {
+            marks: texts(&["host gpu-09 has never reported"]),
+            ..wire_job()
+        }),
+        verdict: Some(verdict),
+        failures: Vec::new(),
+        totals: Vec::new(),
+    }
+    .try_into()
+    .unwrap()
+}
+
+/// Twelve hosts, a chain whose errno changes and never reaches the application.
+pub(crate) fn swallowed() -> Diagnosis {
+    let hosts: Vec<String> = (1..=12).map(|n| format!("gpu-{n:02}")).collect();
+    let chain = vec![
+        step(
+            "ib_umem_get",
+            "ib_uverbs",
+            common::Layer::Memory,
+            12,
+            "ENOMEM",
+        ),
+        step(
+            "mlx5_ib_create_qp",
+            "mlx5_ib",
+            common::Layer::Driver,
+            22,
+            "EINVAL",
+        ),
+    ];
+    let totals = hosts
+        .iter()
+        .flat_map(|h| chain.iter().map(|s| total(h, s.clone(), 1)))
+        .collect();
+    let verdict = wire::Verdict {
+        class: wire::VerdictClass::SwallowedError.into(),
+        hosts,
+        devices: Vec::new(),
+        errno: 12,
+        errno_name: "ENOMEM".into(),
+        confidence: wire::Confidence::Low.into(),
+        summary: String::new(),
+        verb: common::Verb::CreateQp.into(),
+        chain,
+        ..wire_verdict()
+    };
+    answer(verdict, totals)
+}
+
+/// Every text an attack on the terminal.
+pub(crate) fn hostile() -> Diagnosis {
+    let evil = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}evil\n";
+    let all = vec![evil.to_owned()];
+    let job = wire::Job {
+        name: evil.into(),
+        user: evil.into(),
+        marks: all.clone(),
+        ..wire_job()
+    };
+    let verdict = wire::Verdict {
+        function: evil.into(),
+        module: evil.into(),
+        errno_name: evil.into(),
+        hosts: all.clone(),
+        devices: all.clone(),
+        route_to: evil.into(),
+        rule: evil.into(),
+        evidence: all.clone(),
+        against: all.clone(),
+        unwatched: all.clone(),
+        summary: evil.into(),
+        meaning: evil.into(),
+        next_steps: all,
+        chain: vec![step(evil, evil, common::Layer::Memory, 14, evil)],
+        ..wire_verdict()
+    };
+    let totals = vec![total(
+        evil,
+        step(evil, evil, common::Layer::Memory, 14, evil),
+        1,
+    )];
+    wire::DiagnoseResponse {
+        job: Some(job),
+        verdict: Some(verdict),
+        failures: vec![],
+        totals,
+    }
+    .try_into()
+    .unwrap()
+}
+
+pub(crate) fn agents() -> Vec<Agent> {
+    let healthy = wire::Agent {
+        host: "gpu-01".into(),
+        kind: common::AgentKind::Tracer.into(),
+        health: wire::AgentHealth::Healthy.into(),
+        version: "0.1.0".into(),
+        kernel_release: "6.1.0-31-amd64".into(),
+        address: "10.0.0.1:7401".into(),
+        last_seen_at: later(242),
+        clock_offset_ns: Some(1_240_000),
+        logical_attached: 13,
+        logical_total: 13,
+        failures: 300_000,
+        snapshots: 812,
+        run_id: "2f1c7c9e-0000-4000-8000-000000000001".into(),
+        boot_id: "2f1c7c9e-0000-4000-8000-000000000002".into(),
+        ..wire::Agent::default()
+    };
+    let degraded = wire::Agent {
+        host: "gpu-02".into(),
+        health: wire::AgentHealth::Degraded.into(),
+        reasons: texts(&[
+            "2 of 13 logical hooks are not watched: driver.reg_user_mr_dmabuf, memory.dmabuf",
+            "51200 records were dropped in the last interval",
+        ]),
+        logical_attached: 11,
+        drops: 51_200,
+        snapshots_missing: 1,
+        clock_offset_ns: Some(-61_000_000_000),
+        ..healthy.clone()
+    };
+    let silent = wire::Agent {
+        host: "gpu-09".into(),
+        health: wire::AgentHealth::Silent.into(),
+        reasons: texts(&["nothing came for 2 h"]),
+        last_seen_at: later(-7_200),
+        clock_offset_ns: None,
+        ..healthy.clone()
+    };
+    [silent, degraded, healthy]
+        .map(|a| a.try_into().unwrap())
+        .into()
+}
+
+pub(crate) fn probes() -> HostProbes {
+    let probe = |hook: &str, function: &str, module: &str, layer: common::Layer| tracer::Probe {
+        hook: hook.into(),
+        function: function.into(),
+        module: module.into(),
+        layer: layer.into(),
+        verb: common::Verb::RegMr.into(),
+        object: common::ObjectType::Mr.into(),
+        logical: true,
+        state: tracer::ProbeState::Attached.into(),
+        attached_by: tracer::AttachKind::Fexit.into(),
+        found_by: "by name".into(),
+        ..tracer::Probe::default()
+    };
+    let missing = tracer::Probe {
+        state: tracer::ProbeState::Missing.into(),
+        attached_by: 0,
+        found_by: String::new(),
+        reason: "rdma_rxe has no reg_user_mr_dmabuf operation".into(),
+        ..probe("driver.reg_user_mr_dmabuf", "", "", common::Layer::Driver)
+    };
+    let driver = tracer::Probe {
+        found_by: "ib_device_ops of rdma_rxe".into(),
+        failures: 100_000,
+        drops: 51_200,
+        ..probe(
+            "driver.reg_mr",
+            "rxe_reg_user_mr",
+            "rdma_rxe",
+            common::Layer::Driver,
+        )
+    };
+    let extra = tracer::Probe {
+        logical: false,
+        state: tracer::ProbeState::Replaced.into(),
+        attached_by: tracer::AttachKind::Kretprobe.into(),
+        reason: "modify_qp.isra.0 has no BTF; a kretprobe serves".into(),
+        ..probe(
+            "core.modify_qp",
+            "modify_qp",
+            "ib_uverbs",
+            common::Layer::Core,
+        )
+    };
+    let report = tracer::ProbeReport {
+        resolved_at: later(-600),
+        kernel_release: "6.1.0-31-amd64".into(),
+        drivers: texts(&["rdma_rxe"]),
+        probes: vec![
+            probe(
+                "memory.umem",
+                "ib_umem_get",
+                "ib_uverbs",
+                common::Layer::Memory,
+            ),
+            missing,
+            driver,
+            extra,
+            probe(
+                "uverbs.reg_mr",
+                "ib_uverbs_reg_mr",
+                "ib_uverbs",
+                common::Layer::Uverbs,
+            ),
+        ],
+        logical_attached: 12,
+        logical_total: 13,
+        obstacle: String::new(),
+    };
+    wire::GetHostProbesResponse {
+        host: "gpu-01".into(),
+        reported_at: later(0),
+        report: Some(report),
+    }
+    .try_into()
+    .unwrap()
+}
