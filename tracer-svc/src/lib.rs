@@ -8,7 +8,9 @@
 pub mod catalogue;
 pub mod chain;
 pub mod counters;
+pub mod host;
 pub mod identity;
 pub mod loader;
 pub mod record;
 pub mod resolve;
+pub mod snapshot;

@@ -1,0 +1,22 @@
+//! Snapshots: all that the host saw fail in one interval, coalesced and bounded.
+//!
+//! Pure: chains, counters and a clock reading go in, a message comes out.
+
+mod aggregate;
+mod async_event;
+mod builder;
+mod counters;
+mod strings;
+mod tables;
+mod words;
+
+#[cfg(test)]
+mod expand;
+#[cfg(test)]
+mod tests;
+
+pub use aggregate::{Aggregate, CHAIN_BYTES, CO_SIGNALS, SAMPLES};
+pub use async_event::{CoSignal, co_signal};
+pub use builder::{Interval, Made, Maker, Surroundings};
+pub use counters::Reported;
+pub use words::{layer, module, object, source, verb};
