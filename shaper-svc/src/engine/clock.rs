@@ -26,7 +26,11 @@ const PS_PER_BYTE_AT_1_BPS: u64 = 8_000_000_000_000;
 #[must_use]
 pub const fn line_bytes(len: u16) -> u64 {
     let len = len as u64;
-    let padded = if len < MIN_FRAME_BYTES { MIN_FRAME_BYTES } else { len };
+    let padded = if len < MIN_FRAME_BYTES {
+        MIN_FRAME_BYTES
+    } else {
+        len
+    };
     padded + FRAME_OVERHEAD_BYTES
 }
 
@@ -129,7 +133,11 @@ impl Clock {
     #[inline]
     pub(super) fn no_earlier_than(self, at_ps: u64) -> Self {
         // An instant equal to the whole part is not after it, fraction or not.
-        if is_after(at_ps, self.whole_ps) { Self::at(at_ps) } else { self }
+        if is_after(at_ps, self.whole_ps) {
+            Self::at(at_ps)
+        } else {
+            self
+        }
     }
 
     /// The first whole picosecond at which a frame may start.

@@ -71,7 +71,10 @@ impl Histogram {
 }
 
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "masked to three bits, or below eight")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "masked to three bits, or below eight"
+)]
 const fn bucket_of(value: u64) -> usize {
     if value < STEPS as u64 {
         return value as usize;

@@ -56,7 +56,10 @@ impl KeyTable {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves the bits of the mask")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the shift leaves the bits of the mask"
+    )]
     fn home_of(&self, key: u64) -> usize {
         (key.wrapping_mul(SPREAD) >> self.shift) as usize
     }

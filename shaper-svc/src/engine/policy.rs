@@ -72,13 +72,17 @@ pub struct Policy {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PolicyError {
     /// Too few or too many.
-    #[error("a policy has exactly {MAX_RULES} rule in this version, not {rules}: give the wire one rule that matches every frame")]
+    #[error(
+        "a policy has exactly {MAX_RULES} rule in this version, not {rules}: give the wire one rule that matches every frame"
+    )]
     RuleCount {
         /// How many came.
         rules: usize,
     },
     /// At once, or later than can be told.
-    #[error("expires_after is {after_ps} ps: give a time above zero and of at most 30 days, or leave it out")]
+    #[error(
+        "expires_after is {after_ps} ps: give a time above zero and of at most 30 days, or leave it out"
+    )]
     ExpiryOutOfRange {
         /// What came, ps.
         after_ps: u64,

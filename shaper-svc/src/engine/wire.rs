@@ -255,7 +255,10 @@ impl Wire {
         queue
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the number of sub-queues is a u32")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the number of sub-queues is a u32"
+    )]
     fn shared_queue_of(&self, key: u64) -> u32 {
         (key % u64::from(self.queues)) as u32
     }
@@ -303,7 +306,11 @@ impl Wire {
         // Later starts are bounded by later values of the same term, so the clock
         // itself may be lifted even if nothing is sent now.
         self.clock = free.no_earlier_than(forgiven_ps);
-        self.lost_ps = if self.clock == free { 0 } else { forgiven_ps.wrapping_sub(free.whole_ps) };
+        self.lost_ps = if self.clock == free {
+            0
+        } else {
+            forgiven_ps.wrapping_sub(free.whole_ps)
+        };
         let waiting = self.backlog.waiting_frames();
         self.stats.queue_frames.record(waiting as u64);
         if waiting == 0 {
@@ -315,7 +322,10 @@ impl Wire {
 
     #[inline]
     fn pick_burst(&mut self) {
-        let staged_until = self.backlog.front(self.staged).map(|(_, slot)| slot.arrived_ps);
+        let staged_until = self
+            .backlog
+            .front(self.staged)
+            .map(|(_, slot)| slot.arrived_ps);
         let mut clock = self.clock;
         let mut cursor = self.cursor;
         let mut picked = 0;
@@ -324,12 +334,16 @@ impl Wire {
                 break;
             }
             let (list, cursor_after) = if self.backlog.list(self.cnps).is_empty() {
-                let Some(queue) = self.active.next_after(cursor) else { break };
+                let Some(queue) = self.active.next_after(cursor) else {
+                    break;
+                };
                 (queue, queue)
             } else {
                 (self.cnps, cursor)
             };
-            let Some((slot, front)) = self.backlog.front(list) else { break };
+            let Some((slot, front)) = self.backlog.front(list) else {
+                break;
+            };
             let start = clock.no_earlier_than(front.arrived_ps);
             let start_ps = start.start_ps();
             if is_after(start_ps, self.now_ps) {
@@ -383,7 +397,12 @@ impl Wire {
         }
         let mut sent_line_bytes = 0;
         for at in 0..taken {
-            let Departure { len, waited_ps, is_cnp, .. } = self.departures[at];
+            let Departure {
+                len,
+                waited_ps,
+                is_cnp,
+                ..
+            } = self.departures[at];
             sent_line_bytes += line_bytes(len);
             self.stats.waited_ps.record(waited_ps);
             self.stats.sent_cnps += u64::from(is_cnp);
@@ -397,7 +416,11 @@ impl Wire {
     }
 
     fn count_lateness(&mut self) {
-        let Departure { depart_at_ps, waited_ps, .. } = self.departures[0];
+        let Departure {
+            depart_at_ps,
+            waited_ps,
+            ..
+        } = self.departures[0];
         let late_ps = self.now_ps.wrapping_sub(depart_at_ps);
         self.stats.catch_up_used_ps = self.stats.catch_up_used_ps.max(late_ps);
         // Wire time is lost only where a frame was there to use it.
@@ -445,7 +468,12 @@ impl Wire {
     fn take_back(&mut self, keep: usize) {
         while self.picked > keep {
             self.picked -= 1;
-            let Pick { before, cursor_before, list, slot } = self.picks[self.picked];
+            let Pick {
+                before,
+                cursor_before,
+                list,
+                slot,
+            } = self.picks[self.picked];
             self.backlog.reattach_front(list, slot);
             if list != self.cnps {
                 self.active.set(list);
@@ -498,6 +526,10 @@ impl Wire {
     /// The earliest instant at which [`Wire::peek`] offers a frame; none without any.
     #[must_use]
     pub fn due_at_ps(&self) -> Option<u64> {
+        if self.picked > 0 {
+            // A burst was forgotten without an answer: its first frame is still due.
+            return Some(self.departures[0].depart_at_ps);
+        }
         let list = if self.backlog.list(self.cnps).is_empty() {
             self.active.next_after(self.cursor).unwrap_or(self.staged)
         } else {
