@@ -1,0 +1,549 @@
+//! The uplink against a real server over a real socket, on a current-thread runtime as
+//! the tracer has it.
+#![allow(missing_docs)]
+
+mod faults;
+mod idle;
+mod scripted;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rdmesh_proto::collector::v1::report_request::Item as WireItem;
+use rdmesh_proto::common::v1::AgentKind;
+use rdmesh_proto::tracer::v1::{Heartbeat, Inventory, Snapshot};
+use rdmesh_services::uplink::{
+    Dial, DialError, Dialing, Identity, MAX_ITEM_BYTES, Pace, PushError, Surroundings, Uplink,
+    UplinkConfig, UplinkHandle,
+};
+use scripted::{Collector, DEADLINE, soon, until};
+use tokio::time::Instant;
+use tonic::Status;
+
+/// Quick, so that a test of a time-out takes no half minute.
+fn quick() -> Pace {
+    Pace {
+        backoff_min: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(50),
+        ..Pace::default()
+    }
+}
+
+fn config(address: SocketAddr) -> UplinkConfig {
+    UplinkConfig {
+        collector: address.to_string().parse().unwrap(),
+        ..UplinkConfig::default()
+    }
+}
+
+fn uplink_with(config: &UplinkConfig, pace: Pace) -> Uplink {
+    let identity = Identity::new(AgentKind::Tracer, "gpu-1".into(), "boot".into());
+    let surroundings = Surroundings {
+        seed: 7,
+        pace,
+        ..Surroundings::real(config)
+    };
+    Uplink::start_in(surroundings, config, move || identity.hello())
+}
+
+fn uplink(address: SocketAddr) -> Uplink {
+    uplink_with(&config(address), quick())
+}
+
+/// A snapshot that tells its number.
+fn snapshot(number: u64) -> Snapshot {
+    Snapshot {
+        interval_start_boot_ns: number,
+        ..Snapshot::default()
+    }
+}
+
+fn push_snapshots(handle: &UplinkHandle, count: u64) {
+    for number in 1..=count {
+        handle.push(snapshot(number)).unwrap();
+    }
+}
+
+/// A port on which nobody listens.
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn hello_then_items_in_order_then_acknowledged() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    assert_eq!(
+        handle.push(Inventory {
+            id: "i".into(),
+            ..Default::default()
+        }),
+        Ok(1)
+    );
+    assert_eq!(handle.push(snapshot(17)), Ok(2));
+    assert_eq!(handle.push(Heartbeat::default()), Ok(3));
+
+    let (hello, mut stream) = collector.stream().await;
+    assert_eq!(
+        (hello.agent(), hello.host.as_str()),
+        (AgentKind::Tracer, "gpu-1")
+    );
+    assert_eq!(hello.version, rdmesh_services::VERSION);
+    let first = stream.request().await;
+    assert!(matches!(first.item, Some(WireItem::Inventory(i)) if i.id == "i"));
+    let second = stream.request().await;
+    assert_eq!(second.sequence, 2);
+    assert_eq!(second.item, Some(WireItem::Snapshot(snapshot(17))));
+    assert_eq!(stream.request().await.sequence, 3);
+
+    assert_eq!(handle.status().queued_items, 3);
+    stream.ack(2);
+    until("two acknowledged", || handle.status().queued_items == 1).await;
+    stream.ack(3);
+    until("all acknowledged", || handle.status().queued_items == 0).await;
+    let status = handle.status();
+    assert_eq!(
+        (
+            status.acknowledged_through,
+            status.newest,
+            status.queued_bytes
+        ),
+        (3, 3, 0)
+    );
+    assert!(status.connected_since.is_some() && status.last_ack_at.is_some());
+    assert_eq!(
+        (status.connections, status.reconnects(), status.rejected),
+        (1, 0, 0)
+    );
+}
+
+#[tokio::test]
+async fn acknowledgements_out_of_order_lose_nothing() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 4);
+    let (_, mut stream) = collector.stream().await;
+    stream.sequences(4).await;
+    stream.ack(3);
+    stream.ack(1);
+    stream.ack(3);
+    until("three acknowledged", || handle.status().queued_items == 1).await;
+    handle.push(snapshot(5)).unwrap();
+    assert_eq!(stream.request().await.sequence, 5);
+    assert_eq!(handle.status().acknowledged_through, 3);
+}
+
+#[tokio::test]
+async fn an_acknowledgement_of_what_was_never_sent_keeps_it() {
+    let mut collector = Collector::start();
+    let uplink = uplink_with(
+        &config(collector.address),
+        Pace {
+            window_items: 2,
+            ..quick()
+        },
+    );
+    let handle = uplink.handle();
+    push_snapshots(&handle, 3);
+    let (_, mut stream) = collector.stream().await;
+    assert_eq!(stream.sequences(2).await, [1, 2]);
+    stream.ack(u64::MAX);
+    assert_eq!(stream.request().await.sequence, 3);
+    assert_eq!(handle.status().acknowledged_through, 2);
+    assert_eq!(handle.status().queued_items, 1);
+}
+
+#[tokio::test]
+async fn no_more_than_a_window_is_in_flight() {
+    let mut collector = Collector::start();
+    let uplink = uplink_with(
+        &config(collector.address),
+        Pace {
+            window_items: 5,
+            ..quick()
+        },
+    );
+    let handle = uplink.handle();
+    push_snapshots(&handle, 20);
+    let (_, mut stream) = collector.stream().await;
+    assert_eq!(stream.sequences(5).await, [1, 2, 3, 4, 5]);
+    // What is sent after the acknowledgement proves that nothing was sent before it.
+    stream.slow_down(1, 1);
+    assert_eq!(stream.request().await.sequence, 6);
+    assert!(stream.try_request().is_none());
+    stream.ack(6);
+    assert_eq!(stream.sequences(5).await, [7, 8, 9, 10, 11]);
+}
+
+#[tokio::test]
+async fn a_server_that_dies_gets_everything_unacknowledged_again() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 5);
+    let (first_hello, mut stream) = collector.stream().await;
+    stream.sequences(5).await;
+    stream.ack(2);
+    until("two acknowledged", || handle.status().queued_items == 3).await;
+
+    let address = collector.kill();
+    until("the loss is seen", || {
+        handle.status().connected_since.is_none()
+    })
+    .await;
+    handle.push(snapshot(6)).unwrap();
+    let mut collector = Collector::start_at(address);
+    let (hello, mut stream) = collector.stream().await;
+    assert_eq!(hello.run_id, first_hello.run_id);
+    assert!(hello.clock.unwrap().boottime_ns > first_hello.clock.unwrap().boottime_ns);
+    assert_eq!(stream.sequences(4).await, [3, 4, 5, 6]);
+    stream.ack(6);
+    until("all acknowledged", || handle.status().queued_items == 0).await;
+    let status = handle.status();
+    assert_eq!(status.reconnects(), 1);
+    assert!(status.last_error.is_some());
+}
+
+#[tokio::test]
+async fn a_stream_that_the_server_ends_is_opened_again() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 1);
+    for end in [Status::unavailable("restarting"), Status::internal("oops")] {
+        let (_, mut stream) = collector.stream().await;
+        assert_eq!(stream.request().await.sequence, 1);
+        stream.end(end.clone());
+        until("the reason is kept", || {
+            handle.status().last_error.as_deref() == Some(end.message())
+        })
+        .await;
+    }
+    let (_, mut stream) = collector.stream().await;
+    assert_eq!(stream.request().await.sequence, 1);
+    stream.ack(1);
+    until("acknowledged", || handle.status().queued_items == 0).await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_acknowledges_costs_bounded_memory() {
+    let mut collector = Collector::start();
+    let config = UplinkConfig {
+        memory_items: 10,
+        ..config(collector.address)
+    };
+    let uplink = uplink_with(&config, quick());
+    let handle = uplink.handle();
+    handle.push(Inventory::default()).unwrap();
+    push_snapshots(&handle, 6);
+    let (_, mut stream) = collector.stream().await;
+    stream.sequences(7).await;
+    for number in 0..20 {
+        handle
+            .push(Heartbeat {
+                interval_start_boot_ns: number,
+                ..Default::default()
+            })
+            .unwrap();
+        assert!(handle.status().queued_items <= 10);
+    }
+    // All six snapshots and eleven heartbeats made room; the inventory stayed.
+    let status = handle.status();
+    assert_eq!((status.queued_items, status.items_given_up), (10, 17));
+    assert_eq!((status.snapshots_given_up, handle.given_up()), (6, 6));
+
+    stream.end(Status::unavailable("again"));
+    let (_, mut stream) = collector.stream().await;
+    assert_eq!(
+        stream.sequences(10).await,
+        [1, 19, 20, 21, 22, 23, 24, 25, 26, 27]
+    );
+}
+
+#[tokio::test]
+async fn bytes_are_bounded_too() {
+    let address = free_address();
+    let config = UplinkConfig {
+        memory_bytes: 100_000,
+        ..config(address)
+    };
+    let uplink = uplink_with(&config, quick());
+    let handle = uplink.handle();
+    for _ in 0..50 {
+        let large = Snapshot {
+            strings: vec![vec![b'x'; 9_000]],
+            ..Default::default()
+        };
+        handle.push(large).unwrap();
+        assert!(handle.status().queued_bytes <= 100_000);
+    }
+    assert_eq!(handle.status().queued_items, 10);
+    assert_eq!(handle.given_up(), 40);
+}
+
+#[tokio::test]
+async fn silence_while_items_wait_ends_the_connection() {
+    let mut collector = Collector::start();
+    let pace = Pace {
+        ack_within: Duration::from_millis(150),
+        ..quick()
+    };
+    let uplink = uplink_with(&config(collector.address), pace);
+    let handle = uplink.handle();
+    handle.push(snapshot(1)).unwrap();
+    let (_, mut silent) = collector.stream().await;
+    assert_eq!(silent.request().await.sequence, 1);
+    let (_, mut again) = collector.stream().await;
+    assert_eq!(again.request().await.sequence, 1);
+    again.ack(1);
+    until("acknowledged", || handle.status().queued_items == 0).await;
+    assert!(
+        handle
+            .status()
+            .last_error
+            .unwrap()
+            .contains("no acknowledgement")
+    );
+}
+
+#[tokio::test]
+async fn any_word_from_the_collector_counts_as_life() {
+    let mut collector = Collector::start();
+    let pace = Pace {
+        ack_within: Duration::from_millis(400),
+        ..quick()
+    };
+    let uplink = uplink_with(&config(collector.address), pace);
+    let handle = uplink.handle();
+    handle.push(snapshot(1)).unwrap();
+    let (_, mut stream) = collector.stream().await;
+    stream.request().await;
+    // A database that fails over: the old sequence again, for longer than the limit.
+    let began = Instant::now();
+    let mut tick = tokio::time::interval(Duration::from_millis(50));
+    while began.elapsed() < Duration::from_millis(900) {
+        tick.tick().await;
+        stream.ack(0);
+    }
+    assert_eq!(handle.status().connections, 1);
+    stream.ack(1);
+    until("acknowledged", || handle.status().queued_items == 0).await;
+}
+
+#[tokio::test]
+async fn a_rejection_is_counted_once_and_the_stream_goes_on() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 3);
+    let (_, mut stream) = collector.stream().await;
+    stream.sequences(3).await;
+    stream.ack(1);
+    stream.reject(
+        2,
+        &format!("chains.signature[0]: 9 of 3\n{}", "é".repeat(400)),
+    );
+    stream.reject(2, "again");
+    until("rejected", || handle.status().rejected == 1).await;
+    stream.reject(77, "never sent");
+    stream.ack(3);
+    until("all settled", || handle.status().queued_items == 0).await;
+    handle.push(snapshot(4)).unwrap();
+    assert_eq!(stream.request().await.sequence, 4);
+    let status = handle.status();
+    assert_eq!(
+        (
+            status.rejected,
+            status.connections,
+            status.snapshots_given_up
+        ),
+        (1, 1, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_rejection_ahead_of_the_sequence_settles_that_item_alone() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 3);
+    let (_, mut stream) = collector.stream().await;
+    stream.sequences(3).await;
+    // Rejected before the first two are committed.
+    stream.reject_ahead(0, 2, "too old");
+    until("settled", || handle.status().rejected == 1).await;
+    assert_eq!(handle.status().queued_items, 2);
+    stream.end(Status::unavailable("again"));
+    let (_, mut stream) = collector.stream().await;
+    assert_eq!(stream.sequences(2).await, [1, 3]);
+}
+
+#[tokio::test]
+async fn slow_down_holds_the_next_item_back() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 1);
+    let (_, mut stream) = collector.stream().await;
+    stream.request().await;
+    let began = Instant::now();
+    stream.slow_down(1, 300);
+    until("heard", || handle.status().queued_items == 0).await;
+    handle.push(snapshot(2)).unwrap();
+    assert_eq!(stream.request().await.sequence, 2);
+    assert!(
+        began.elapsed() >= Duration::from_millis(300),
+        "{:?}",
+        began.elapsed()
+    );
+    // A later word without it lifts it.
+    stream.slow_down(2, 60_000);
+    stream.ack(2);
+    handle.push(snapshot(3)).unwrap();
+    assert_eq!(stream.request().await.sequence, 3);
+}
+
+#[tokio::test]
+async fn an_item_over_the_limit_is_refused_here() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    let huge = Snapshot {
+        strings: vec![vec![0; MAX_ITEM_BYTES]],
+        ..Default::default()
+    };
+    let error = handle.push(huge).unwrap_err();
+    assert!(
+        matches!(error, PushError::TooLarge { bytes, limit: MAX_ITEM_BYTES }
+        if bytes > MAX_ITEM_BYTES)
+    );
+    assert!(error.to_string().contains("2097152"), "{error}");
+    // It is counted, has no number, and holds nothing up.
+    assert_eq!((handle.given_up(), handle.status().too_large), (1, 1));
+    let largest = Snapshot {
+        strings: vec![vec![0; MAX_ITEM_BYTES - 64]],
+        ..Default::default()
+    };
+    assert_eq!(handle.push(largest), Ok(1));
+    let (_, mut stream) = collector.stream().await;
+    assert_eq!(stream.request().await.sequence, 1);
+}
+
+#[tokio::test]
+async fn a_collector_that_comes_late_gets_what_waited() {
+    let address = free_address();
+    let uplink = uplink(address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 3);
+    until("an attempt failed", || handle.status().last_error.is_some()).await;
+    let error = handle.status().last_error.unwrap();
+    assert!(
+        error.contains(&address.to_string()) && error.contains("refused"),
+        "{error}"
+    );
+    assert_eq!(handle.status().connections, 0);
+
+    let mut collector = Collector::start_at(address);
+    let (_, mut stream) = collector.stream().await;
+    assert_eq!(stream.sequences(3).await, [1, 2, 3]);
+    stream.ack(3);
+    until("acknowledged", || handle.status().queued_items == 0).await;
+    assert_eq!(handle.given_up(), 0);
+}
+
+#[tokio::test]
+async fn drain_sends_what_waits_and_ends_the_stream() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 3);
+    let (_, mut stream) = collector.stream().await;
+    let collect = async {
+        assert_eq!(stream.sequences(3).await, [1, 2, 3]);
+        stream.ack(3);
+        assert!(stream.is_ended_by_agent().await);
+        drop(stream);
+    };
+    let (drained, ()) = tokio::join!(uplink.drain(DEADLINE), collect);
+    assert!(drained.is_complete(), "{drained:?}");
+    assert_eq!(handle.push(snapshot(4)), Err(PushError::Closed));
+    assert!(handle.status().connected_since.is_none());
+}
+
+#[tokio::test]
+async fn drain_does_not_sit_out_a_long_back_off() {
+    let address = free_address();
+    let pace = Pace {
+        backoff_min: Duration::from_secs(600),
+        backoff_max: Duration::from_secs(600),
+        ..Pace::default()
+    };
+    let uplink = uplink_with(&config(address), pace);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 1);
+    until("an attempt failed", || handle.status().last_error.is_some()).await;
+    let mut collector = Collector::start_at(address);
+    let collect = async {
+        let (_, mut stream) = collector.stream().await;
+        stream.request().await;
+        stream.ack(1);
+    };
+    let (drained, ()) = tokio::join!(uplink.drain(DEADLINE), collect);
+    assert!(drained.is_complete());
+}
+
+#[tokio::test]
+async fn drain_gives_up_at_its_deadline_and_says_what_is_left() {
+    let uplink = uplink(free_address());
+    let handle = uplink.handle();
+    push_snapshots(&handle, 2);
+    handle.push(Heartbeat::default()).unwrap();
+    let drained = soon("drain", uplink.drain(Duration::from_millis(100))).await;
+    assert_eq!((drained.items_left, drained.snapshots_left), (3, 2));
+}
+
+#[tokio::test]
+async fn drain_of_an_empty_queue_needs_no_collector() {
+    let uplink = uplink(free_address());
+    let handle = uplink.handle();
+    until("an attempt failed", || handle.status().last_error.is_some()).await;
+    let began = Instant::now();
+    assert!(uplink.drain(DEADLINE).await.is_complete());
+    assert!(began.elapsed() < DEADLINE);
+}
+
+#[tokio::test]
+async fn a_connection_that_hangs_is_given_up() {
+    #[derive(Debug)]
+    struct Hangs;
+    impl Dial for Hangs {
+        fn dial(&self) -> Dialing<'_> {
+            Box::pin(std::future::pending::<Result<_, DialError>>())
+        }
+    }
+    let config = UplinkConfig::default();
+    let pace = Pace {
+        connect_within: Duration::from_millis(50),
+        ..quick()
+    };
+    let surroundings = Surroundings {
+        dialer: Box::new(Hangs),
+        pace,
+        ..Surroundings::real(&config)
+    };
+    let uplink = Uplink::start_in(surroundings, &config, Default::default);
+    let handle = uplink.handle();
+    until("given up", || handle.status().last_error.is_some()).await;
+    assert!(
+        handle
+            .status()
+            .last_error
+            .unwrap()
+            .contains("no stream within 50ms")
+    );
+}
