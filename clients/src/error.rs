@@ -176,10 +176,9 @@ pub(crate) fn from_status(
             reason: text,
             suggestion: subject.suggestion,
         },
-        Code::InvalidArgument
-        | Code::OutOfRange
-        | Code::FailedPrecondition
-        | Code::AlreadyExists => ClientError::Invalid(text),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
+            ClientError::Invalid(text)
+        }
         Code::PermissionDenied | Code::Unauthenticated => ClientError::Denied(text),
         Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ClientError::Busy(text),
         Code::Unimplemented => ClientError::Unsupported(text),

@@ -23,8 +23,8 @@ pub(crate) fn text(list: &FailureList, style: &Style, _now: Moment) -> String {
         "VERB",
         "ERRNO",
         "PROCESS",
-        "CHAIN, INNERMOST FIRST",
         "MARKS",
+        "CHAIN, INNERMOST FIRST",
     ]);
     for failure in &list.failures {
         table.row(row(failure));
@@ -71,12 +71,12 @@ fn row(failure: &Failure) -> [Cell; 11] {
         failure.verb.name().into(),
         born_errno(&failure.steps).into(),
         process.into(),
-        chain_text(&failure.steps).into(),
         if marks.is_empty() {
             Cell::default()
         } else {
             Cell::inked(Ink::Warning, marks)
         },
+        chain_text(&failure.steps).into(),
     ]
 }
 

@@ -8,9 +8,12 @@ use super::{Ink, Style};
 /// Space between columns.
 const GAP: &str = "  ";
 
-/// The last column is broken into lines only when it has that much room; in
-/// less it runs on, as the terminal breaks it.
+/// The last column is broken into lines beside the others when it has that much
+/// room; with less it stands on lines of its own below them.
 const MIN_WRAPPED_COLUMNS: usize = 24;
+
+/// Indent of a last column that stands below.
+const BELOW_INDENT: usize = 4;
 
 /// One cell. Its text must be printable.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,24 @@ pub(crate) struct Table {
     indent: &'static str,
 }
 
+/// Where everything stands.
+struct Layout {
+    /// Columns before the last, with their widths.
+    before: Vec<(usize, usize)>,
+    /// The last column and its width.
+    last: (usize, usize),
+    /// Where the last column begins.
+    start: usize,
+    tail: Tail,
+}
+
+/// How the last column fits.
+enum Tail {
+    Beside,
+    Wrapped,
+    Below,
+}
+
 impl Table {
     pub(crate) fn new(titles: &[&'static str]) -> Table {
         Table {
@@ -74,57 +95,80 @@ impl Table {
 
     /// The table as lines, each ended.
     pub(crate) fn to_text(&self, style: &Style) -> String {
-        let shown: Vec<usize> = (0..self.titles.len())
-            .filter(|i| {
-                self.rows
-                    .iter()
-                    .any(|row| row.get(*i).is_some_and(|c| !c.is_empty()))
-            })
-            .collect();
-        let Some((last, before)) = shown.split_last() else {
+        let Some(layout) = self.layout(style) else {
             return String::new();
         };
-        let title = |i: usize| self.titles[i].trim_start_matches('>');
-        let width = |i: usize| {
-            let cells = self.rows.iter().map(|row| row[i].text.width());
-            cells.chain([title(i).width()]).max().unwrap_or(0)
+        let heading = |title: &&str| Cell::inked(Ink::Quiet, title.trim_start_matches('>'));
+        let headings: Vec<Cell> = self.titles.iter().map(heading).collect();
+        let titled = self.titles.iter().any(|title| !title.is_empty());
+        let rows = titled.then_some(&headings).into_iter().chain(&self.rows);
+        rows.map(|row| self.line(row, &layout, style)).collect()
+    }
+
+    /// Absent when no cell holds anything.
+    fn layout(&self, style: &Style) -> Option<Layout> {
+        let filled = |column: &usize| self.rows.iter().any(|row| !row[*column].is_empty());
+        let shown: Vec<usize> = (0..self.titles.len()).filter(filled).collect();
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].text.width());
+            let title = self.titles[column].trim_start_matches('>').width();
+            cells.chain([title]).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = before.iter().map(|i| width(*i)).collect();
+        let (last, before) = shown.split_last()?;
+        let before: Vec<(usize, usize)> = before.iter().map(|c| (*c, width(*c))).collect();
+        let taken: usize = before.iter().map(|(_, width)| width + GAP.width()).sum();
+        let start = self.indent.width() + taken;
+        let room = style.width.map(|columns| columns.saturating_sub(start));
+        let tail = match room {
+            Some(room) if room < width(*last) && !self.is_number(*last) => {
+                if room >= MIN_WRAPPED_COLUMNS {
+                    Tail::Wrapped
+                } else {
+                    Tail::Below
+                }
+            }
+            _ => Tail::Beside,
+        };
         let last_width = if self.is_number(*last) {
             width(*last)
         } else {
             0
         };
-        let start = self.indent.width()
-            + widths
-                .iter()
-                .map(|width| width + GAP.width())
-                .sum::<usize>();
+        Some(Layout {
+            before,
+            last: (*last, last_width),
+            start,
+            tail,
+        })
+    }
 
-        let mut out = String::new();
-        let heading = |i: usize| Cell::inked(Ink::Quiet, title(i));
-        let headings: Vec<Cell> = (0..self.titles.len()).map(heading).collect();
-        let titled = self.titles.iter().any(|title| !title.is_empty());
-        for row in titled.then_some(&headings).into_iter().chain(&self.rows) {
-            let mut line = String::from(self.indent);
-            for (i, width) in before.iter().zip(&widths) {
-                line.push_str(&self.padded(*i, &row[*i], *width, style));
-                line.push_str(GAP);
-            }
-            let tail = self.padded(*last, &row[*last], last_width, style);
-            let room = style
-                .width
-                .map_or(0, |columns| columns.saturating_sub(start));
-            if room >= MIN_WRAPPED_COLUMNS && row[*last].text.width() > room {
-                let wrapped = wrap(&row[*last].text, &" ".repeat(start), start + room);
-                line.push_str(&painted(wrapped.trim(), row[*last].ink, style));
-            } else {
-                line.push_str(&tail);
-            }
-            out.push_str(line.trim_end());
-            out.push('\n');
+    fn line(&self, row: &[Cell], layout: &Layout, style: &Style) -> String {
+        let mut line = String::from(self.indent);
+        for (column, width) in &layout.before {
+            line.push_str(&self.padded(*column, &row[*column], *width, style));
+            line.push_str(GAP);
         }
-        out
+        let (last, last_width) = layout.last;
+        let columns = style.width.unwrap_or(usize::MAX);
+        let broken = |indent: usize| {
+            let lines = wrap(&row[last].text, &" ".repeat(indent), columns);
+            painted(lines.trim(), row[last].ink, style)
+        };
+        match layout.tail {
+            Tail::Beside => line.push_str(&self.padded(last, &row[last], last_width, style)),
+            Tail::Wrapped => line.push_str(&broken(layout.start)),
+            Tail::Below if row[last].is_empty() => {}
+            Tail::Below => {
+                let indent = self.indent.width() + BELOW_INDENT;
+                line.truncate(line.trim_end().len());
+                line.push('\n');
+                line.push_str(&" ".repeat(indent));
+                line.push_str(&broken(indent));
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line.push('\n');
+        line
     }
 
     fn is_number(&self, column: usize) -> bool {
@@ -179,6 +223,20 @@ mod tests {
         let expected = "HOST       N  WHY\n\
                         gpu-01     7  silent for 12 minutes\n\
                         \u{20}             now\n\
+                        日本    1234\n";
+        assert_eq!(sample().to_text(&style), expected);
+    }
+
+    #[test]
+    fn the_last_column_goes_below_when_there_is_no_room() {
+        let style = Style {
+            color: false,
+            width: Some(30),
+        };
+        let expected = "HOST       N\n\
+                        \u{20}   WHY\n\
+                        gpu-01     7\n\
+                        \u{20}   silent for 12 minutes now\n\
                         日本    1234\n";
         assert_eq!(sample().to_text(&style), expected);
     }

@@ -1,0 +1,343 @@
+//! A collector in this process that answers from memory: for exit codes, the
+//! command line and the terminal. What a real collector answers is tested in
+//! the lab.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rdmesh_proto::collector::v1 as wire;
+use rdmesh_proto::collector::v1::job_service_server::{JobService, JobServiceServer};
+use rdmesh_proto::collector::v1::query_service_server::{QueryService, QueryServiceServer};
+use rdmesh_proto::common::v1 as common;
+use rdmesh_proto::tracer::v1 as tracer;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+
+/// What the fake knows and what it was asked.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Attempts, oldest first.
+    pub(crate) jobs: Vec<wire::Job>,
+    /// How many failures it has to list.
+    pub(crate) failures: usize,
+    /// Refuse that many calls before answering.
+    pub(crate) refusals: u32,
+    /// Calls seen, refused ones included.
+    pub(crate) calls: u32,
+    /// The last request for failures.
+    pub(crate) last_failures: Option<wire::ListFailuresRequest>,
+    /// The last request for jobs.
+    pub(crate) last_jobs: Option<wire::ListJobsRequest>,
+}
+
+#[derive(Clone)]
+struct Service(Arc<Mutex<State>>);
+
+/// The running fake; stops when dropped.
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fake {
+    pub(crate) fn start() -> Fake {
+        let state = Arc::new(Mutex::new(State::default()));
+        let service = Service(Arc::clone(&state));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let server = tonic::transport::Server::builder()
+                    .add_service(JobServiceServer::new(service.clone()))
+                    .add_service(QueryServiceServer::new(service))
+                    .serve_with_incoming(TcpListenerStream::new(listener));
+                tokio::select! {
+                    ended = server => ended.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Fake {
+            address,
+            state,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap();
+            }
+        }
+    }
+}
+
+impl Service {
+    fn enter(&self) -> Result<MutexGuard<'_, State>, Status> {
+        let mut state = self.0.lock().unwrap();
+        state.calls += 1;
+        if state.refusals > 0 {
+            state.refusals -= 1;
+            return Err(Status::unavailable("the database does not answer"));
+        }
+        Ok(state)
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn find(
+    state: &State,
+    job_id: &str,
+    requeue: Option<u32>,
+    restart: Option<u32>,
+) -> Result<wire::Job, Status> {
+    let matches = |job: &&wire::Job| {
+        job.attempt.as_ref().is_some_and(|a| {
+            a.job_id == job_id
+                && requeue.is_none_or(|n| n == a.requeue)
+                && restart.is_none_or(|n| n == a.restart)
+        })
+    };
+    let newest = state.jobs.iter().rev().find(matches);
+    newest
+        .cloned()
+        .ok_or_else(|| Status::not_found(format!("no job {job_id}")))
+}
+
+fn entry(state: &mut State, attempt: Option<common::AttemptId>) -> &mut wire::Job {
+    let known = state.jobs.iter().position(|job| job.attempt == attempt);
+    let index = known.unwrap_or_else(|| {
+        state.jobs.push(wire::Job {
+            attempt,
+            ..wire::Job::default()
+        });
+        state.jobs.len() - 1
+    });
+    &mut state.jobs[index]
+}
+
+#[tonic::async_trait]
+impl JobService for Service {
+    async fn start_job(
+        &self,
+        request: Request<wire::StartJobRequest>,
+    ) -> Answer<wire::StartJobResponse> {
+        let mut state = self.enter()?;
+        let request = request.into_inner();
+        if request.placements.iter().any(|p| p.host == "bad") {
+            return Err(Status::invalid_argument(
+                "placements[0].host: \u{1b}[31mbad",
+            ));
+        }
+        let job = entry(&mut state, request.attempt);
+        job.name = request.name;
+        job.user = request.user;
+        job.scheduler = request.scheduler;
+        job.cluster = request.cluster;
+        job.job_class = request.job_class;
+        job.state = wire::JobState::Running.into();
+        job.started_at = request.started_at;
+        job.placements = request.placements;
+        job.labels = request.labels;
+        Ok(Response::new(wire::StartJobResponse {
+            job: Some(job.clone()),
+        }))
+    }
+
+    async fn place_job(
+        &self,
+        request: Request<wire::PlaceJobRequest>,
+    ) -> Answer<wire::PlaceJobResponse> {
+        let mut state = self.enter()?;
+        let request = request.into_inner();
+        let job = entry(&mut state, request.attempt);
+        job.placements.extend(request.placements);
+        Ok(Response::new(wire::PlaceJobResponse {
+            job: Some(job.clone()),
+        }))
+    }
+
+    async fn end_job(&self, request: Request<wire::EndJobRequest>) -> Answer<wire::EndJobResponse> {
+        let mut state = self.enter()?;
+        let request = request.into_inner();
+        let job = entry(&mut state, request.attempt);
+        job.state = request.state;
+        job.ended_at = request.ended_at;
+        job.exit_code = request.exit_code;
+        job.exit_reason = request.exit_reason;
+        Ok(Response::new(wire::EndJobResponse {
+            job: Some(job.clone()),
+        }))
+    }
+
+    async fn get_job(&self, request: Request<wire::GetJobRequest>) -> Answer<wire::GetJobResponse> {
+        let state = self.enter()?;
+        let request = request.into_inner();
+        let job = find(&state, &request.job_id, request.requeue, request.restart)?;
+        Ok(Response::new(wire::GetJobResponse {
+            job: Some(job),
+            attempts: state.jobs.clone(),
+        }))
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<wire::ListJobsRequest>,
+    ) -> Answer<wire::ListJobsResponse> {
+        let mut state = self.enter()?;
+        state.last_jobs = Some(request.into_inner());
+        let jobs = state.jobs.iter().rev().cloned().collect();
+        Ok(Response::new(wire::ListJobsResponse {
+            jobs,
+            next_page_token: String::new(),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl QueryService for Service {
+    async fn list_failures(
+        &self,
+        request: Request<wire::ListFailuresRequest>,
+    ) -> Answer<wire::ListFailuresResponse> {
+        let mut state = self.enter()?;
+        let request = request.into_inner();
+        let start: usize = request.page_token.parse().unwrap_or(0);
+        let size = usize::try_from(request.page_size).unwrap();
+        let end = state.failures.min(start + size);
+        state.last_failures = Some(request);
+        let failures = (start..end).map(failure).collect();
+        let next_page_token = if end < state.failures {
+            end.to_string()
+        } else {
+            String::new()
+        };
+        Ok(Response::new(wire::ListFailuresResponse {
+            failures,
+            next_page_token,
+        }))
+    }
+
+    async fn diagnose(
+        &self,
+        request: Request<wire::DiagnoseRequest>,
+    ) -> Answer<wire::DiagnoseResponse> {
+        let request = request.into_inner();
+        if request.job_id == "slow" {
+            std::future::pending::<()>().await;
+        }
+        let state = self.enter()?;
+        if request.job_id == "broken" {
+            return Ok(Response::new(wire::DiagnoseResponse::default()));
+        }
+        let job = find(&state, &request.job_id, request.requeue, request.restart)?;
+        let verdict = if job.state == i32::from(wire::JobState::Failed) {
+            verdict()
+        } else {
+            wire::Verdict {
+                class: wire::VerdictClass::CannotTell.into(),
+                ..wire::Verdict::default()
+            }
+        };
+        Ok(Response::new(wire::DiagnoseResponse {
+            job: Some(job),
+            verdict: Some(verdict),
+            failures: vec![failure(0)],
+            totals: Vec::new(),
+        }))
+    }
+
+    async fn list_agents(
+        &self,
+        _request: Request<wire::ListAgentsRequest>,
+    ) -> Answer<wire::ListAgentsResponse> {
+        let _state = self.enter()?;
+        let agent = |host: &str, health: wire::AgentHealth| wire::Agent {
+            host: host.into(),
+            health: health.into(),
+            ..wire::Agent::default()
+        };
+        let agents = vec![
+            agent("gpu-01", wire::AgentHealth::Healthy),
+            agent("gpu-02", wire::AgentHealth::Silent),
+        ];
+        Ok(Response::new(wire::ListAgentsResponse {
+            agents,
+            next_page_token: String::new(),
+        }))
+    }
+
+    async fn get_host_probes(
+        &self,
+        request: Request<wire::GetHostProbesRequest>,
+    ) -> Answer<wire::GetHostProbesResponse> {
+        let _state = self.enter()?;
+        let host = request.into_inner().host;
+        if host != "gpu-01" {
+            return Err(Status::not_found("no tracer of that name has reported"));
+        }
+        let report = Some(tracer::ProbeReport::default());
+        Ok(Response::new(wire::GetHostProbesResponse {
+            host,
+            reported_at: None,
+            report,
+        }))
+    }
+}
+
+fn chain() -> Vec<tracer::ChainStep> {
+    vec![tracer::ChainStep {
+        function: "ib_umem_get".into(),
+        module: "ib_uverbs".into(),
+        layer: common::Layer::Memory.into(),
+        errno: 14,
+        errno_name: "EFAULT".into(),
+    }]
+}
+
+fn failure(index: usize) -> wire::Failure {
+    wire::Failure {
+        host: "gpu-01".into(),
+        count: 1 + u64::try_from(index).unwrap(),
+        steps: chain(),
+        comm: "\u{1b}[31mtrain".into(),
+        ..wire::Failure::default()
+    }
+}
+
+fn verdict() -> wire::Verdict {
+    wire::Verdict {
+        class: wire::VerdictClass::ApplicationArguments.into(),
+        layer: common::Layer::Memory.into(),
+        function: "ib_umem_get".into(),
+        module: "ib_uverbs".into(),
+        errno: 14,
+        errno_name: "EFAULT".into(),
+        hosts: vec!["gpu-01".into()],
+        confidence: wire::Confidence::High.into(),
+        route_to: "application owner".into(),
+        summary: "Memory at an address that is not mapped was registered.".into(),
+        chain: chain(),
+        ..wire::Verdict::default()
+    }
+}

@@ -1,0 +1,9 @@
+//! The `rdmesh` program, run as scripts and people run it.
+
+// What goes wrong in a helper of a test is a failed test.
+#![allow(clippy::unwrap_used)]
+
+mod answers;
+mod fake;
+mod process;
+mod run;
