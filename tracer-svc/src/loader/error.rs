@@ -7,7 +7,7 @@ pub enum LoadError {
     /// Not root, or root without a capability.
     #[error(
         "the tracer lacks {missing}: run it as root, or give its unit \
-         AmbientCapabilities=CAP_BPF CAP_PERFMON CAP_SYSLOG CAP_SYS_RESOURCE"
+         AmbientCapabilities=CAP_SYS_ADMIN CAP_SYSLOG"
     )]
     Capability {
         /// Names of the missing capabilities.
@@ -68,14 +68,17 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Exit code of the service: 77 (`EX_NOPERM`) where rights are missing, 69
-    /// (`EX_UNAVAILABLE`) where the kernel lacks something, 70 (`EX_SOFTWARE`)
-    /// otherwise.
+    /// Exit code of the service, each told in `--help` ([`crate::cli::EXIT_CODES`]):
+    /// 77 (`EX_NOPERM`) where rights are missing, 69 (`EX_UNAVAILABLE`) without BTF,
+    /// 71 (`EX_OSERR`) where the kernel refuses tracing, 75 (`EX_TEMPFAIL`) where it
+    /// refuses memory, 70 (`EX_SOFTWARE`) otherwise.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Capability { .. } | Self::TracingRefused | Self::Lockdown { .. } => 77,
-            Self::NoBtf | Self::Map { .. } => 69,
+            Self::Capability { .. } => 77,
+            Self::TracingRefused | Self::Lockdown { .. } => 71,
+            Self::NoBtf => 69,
+            Self::Map { .. } => 75,
             Self::Btf { .. } | Self::Program(_) | Self::Read { .. } => 70,
         }
     }

@@ -1,0 +1,110 @@
+//! The command line of `tracer-svc`.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use rdmesh_services::config::{ConfigArgs, Flag};
+
+/// What `--help` says about exit codes; the README's table is the same.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0   ended as asked
+  1   failed while running; the message says why
+  2   wrong usage or configuration
+  69  the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)
+  70  the kernel's types or the embedded program cannot be used: report this
+  71  the kernel refuses tracing programs: sandbox, security module or lockdown
+  75  the kernel refuses memory for the ring or the counters
+  77  not root, or a capability is missing
+
+Without RDMA modules the tracer waits for them and attaches when they appear.
+As a service without root it needs, in its systemd unit:
+  AmbientCapabilities=CAP_SYS_ADMIN CAP_SYSLOG CAP_SYS_PTRACE";
+
+/// Records failing returns of the kernel's RDMA control path and reports them to
+/// the collector.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "tracer-svc", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// Where snapshots go, HOST:PORT
+    #[arg(long, global = true, value_name = "HOST:PORT")]
+    pub collector: Option<String>,
+    /// Where the tracer's own service listens, IP:PORT or unix:/path
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// The host's name as the scheduler knows it
+    #[arg(long, global = true, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// What to do; `run` when nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Trace and report to the collector (the default)
+    Run,
+    /// Attach to the running kernel, print which probes serve, and let go
+    Probes {
+        /// How to print
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Attach to the running kernel and print each failure until interrupted
+    Watch {
+        /// How to print
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+        /// Also failures that a rule marks as part of normal work
+        #[arg(long)]
+        expected: bool,
+    },
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Text,
+    /// For programs; a line each where there are many
+    Json,
+}
+
+impl Cli {
+    /// The named flags as options of the configuration.
+    #[must_use]
+    pub fn flags(&self) -> Vec<Flag> {
+        let named = [
+            Flag::optional("--collector", "uplink.collector", self.collector.as_ref()),
+            Flag::optional("--listen", "server.listen", self.listen.as_ref()),
+            Flag::optional("--host", "host", self.host.as_ref()),
+        ];
+        named.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_is_as_written() {
+        insta::assert_snapshot!(Cli::command().render_long_help());
+    }
+
+    #[test]
+    fn run_is_the_default_and_flags_reach_the_configuration() {
+        let cli = Cli::parse_from(["tracer-svc", "--collector", "c:7400", "--host", "gpu-1"]);
+        assert_eq!(cli.command, None);
+        let keys: Vec<(String, String)> = cli.flags().into_iter().map(|f| (f.key, f.value)).collect();
+        assert_eq!(keys, [("uplink.collector".into(), "c:7400".into()), ("host".into(), "gpu-1".into())]);
+    }
+}

@@ -1,0 +1,184 @@
+//! The configuration of `tracer-svc`.
+
+use std::time::Duration;
+
+use rdmesh_services::config::{Check, Invalid, ServiceConfig, Validate};
+use rdmesh_services::host::host_name;
+use rdmesh_services::server::{ListenAddress, ServerConfig};
+use rdmesh_services::telemetry::TelemetryConfig;
+use rdmesh_services::uplink::UplinkConfig;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::loader::Options;
+
+/// The tracer's port on a GPU host.
+pub const PORT: u16 = 7401;
+
+/// Smallest and largest ring, KiB. 64 KiB is 190 records; beyond 64 MiB a ring
+/// only delays the news that nobody reads it.
+const RING_KIB: std::ops::RangeInclusive<u32> = 64..=65_536;
+
+/// Configuration file `/etc/rdmesh/tracer.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TracerConfig {
+    /// The host's name as the scheduler knows it; empty: as `uname -n` tells it.
+    pub host: String,
+    /// Where the collector can dial this tracer, `HOST:PORT`; empty: nowhere.
+    pub advertise: String,
+    /// Seconds between two snapshots, 1 to 60.
+    pub interval_seconds: u32,
+    /// The kernel's side.
+    pub ring: RingConfig,
+    /// The collector.
+    pub uplink: UplinkConfig,
+    /// The tracer's own service.
+    #[serde(deserialize_with = "server_at_our_port")]
+    pub server: ServerConfig,
+    /// Logs and metrics.
+    pub telemetry: TelemetryConfig,
+}
+
+/// Section `[ring]`: what the kernel holds for the tracer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RingConfig {
+    /// Room for records, KiB; a power of two.
+    pub kib: u32,
+    /// Rows of the counters by (probe, errno).
+    pub errno_entries: u32,
+    /// Rows of the counters by (probe, errno, cgroup).
+    pub cgroup_entries: u32,
+}
+
+impl Default for TracerConfig {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            advertise: String::new(),
+            interval_seconds: 5,
+            ring: RingConfig::default(),
+            uplink: UplinkConfig::default(),
+            server: ServerConfig::at(PORT),
+            telemetry: TelemetryConfig::default(),
+        }
+    }
+}
+
+impl Default for RingConfig {
+    fn default() -> Self {
+        let options = Options::default();
+        Self {
+            kib: options.ring_bytes / 1024,
+            errno_entries: options.errno_entries,
+            cgroup_entries: options.cgroup_entries,
+        }
+    }
+}
+
+impl RingConfig {
+    /// The same for the loader.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        Options {
+            ring_bytes: self.kib.saturating_mul(1024),
+            errno_entries: self.errno_entries,
+            cgroup_entries: self.cgroup_entries,
+        }
+    }
+}
+
+impl TracerConfig {
+    /// Time between two snapshots.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(u64::from(self.interval_seconds))
+    }
+}
+
+impl ServiceConfig for TracerConfig {
+    const SERVICE: &'static str = "tracer";
+}
+
+impl Validate for TracerConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        if !self.host.is_empty()
+            && let Err(error) = host_name(&self.host)
+        {
+            return Err(Invalid::new("host", &self.host, error.to_string()));
+        }
+        Check::range("interval_seconds", self.interval_seconds, 1..=60)?;
+        self.ring.validate().map_err(|e| e.within("ring"))?;
+        self.uplink.validate().map_err(|e| e.within("uplink"))?;
+        self.server.validate().map_err(|e| e.within("server"))?;
+        self.telemetry.validate().map_err(|e| e.within("telemetry"))
+    }
+}
+
+impl Validate for RingConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        Check::range("kib", self.kib, RING_KIB)?;
+        if !self.kib.is_power_of_two() {
+            return Err(Invalid::new("kib", self.kib, "a power of two: 256, 512, 1024, 2048, …"));
+        }
+        Check::range("errno_entries", self.errno_entries, 64..=1 << 20)?;
+        Check::range("cgroup_entries", self.cgroup_entries, 64..=1 << 20)
+    }
+}
+
+/// A `[server]` section without `listen` means our port and not any free one.
+fn server_at_our_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ServerConfig, D::Error> {
+    let mut section = toml::Table::deserialize(deserializer)?;
+    if !section.contains_key("listen") {
+        let ListenAddress::Tcp(address) = ServerConfig::at(PORT).listen else {
+            return Err(D::Error::custom("the default address is no TCP address"));
+        };
+        section.insert("listen".to_owned(), address.to_string().into());
+    }
+    ServerConfig::deserialize(toml::Value::Table(section)).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmesh_services::config::{ConfigArgs, Flag, check_strict, load_from};
+
+    fn with(settings: &[&str]) -> Result<TracerConfig, String> {
+        let args = ConfigArgs {
+            set: settings.iter().map(|s| s.parse::<Flag>().unwrap()).collect(),
+            config: Some("/dev/null".into()),
+            ..ConfigArgs::default()
+        };
+        load_from(&args, &[], []).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_everywhere() {
+        check_strict::<TracerConfig>().unwrap();
+    }
+
+    #[test]
+    fn a_section_without_listen_keeps_our_port() {
+        let config = with(&["server.grace_seconds=3"]).unwrap();
+        assert_eq!(config.server.listen, ServerConfig::at(PORT).listen);
+        assert_eq!(config.server.grace_seconds, 3);
+        let config = with(&["server.listen=127.0.0.1:0"]).unwrap();
+        assert_eq!(config.server.listen, ServerConfig::at(0).listen);
+    }
+
+    #[test]
+    fn values_out_of_range_name_their_key_and_what_is_allowed() {
+        let message = with(&["ring.kib=1000"]).unwrap_err();
+        assert!(message.contains("ring.kib") && message.contains("power of two"), "{message}");
+        let message = with(&["interval_seconds=0"]).unwrap_err();
+        assert!(message.contains("interval_seconds"), "{message}");
+        let message = with(&["host=a b"]).unwrap_err();
+        assert!(message.contains("host"), "{message}");
+    }
+
+    #[test]
+    fn the_ring_is_the_loaders_default() {
+        assert_eq!(TracerConfig::default().ring.options(), Options::default());
+    }
+}

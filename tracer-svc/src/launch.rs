@@ -1,0 +1,257 @@
+//! From a configuration to a running tracer, and to the two commands that only
+//! look.
+
+use std::io::{self, Write};
+
+use rdmesh_proto::common::v1::AgentKind;
+use rdmesh_proto::tracer::v1::ObservedFailure;
+use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
+use rdmesh_proto::tracer::v1::watch_failures_response::Event;
+use rdmesh_services::config::ConfigError;
+use rdmesh_services::host::{HostError, boot_id, clock_pair, host_name};
+use rdmesh_services::server::{self, ListenAddress, Listener, Server, ServerError};
+use rdmesh_services::shutdown::{Signals, channel};
+use rdmesh_services::telemetry::{Resource, TelemetryError};
+use rdmesh_services::uplink::{Identity, Item, Uplink};
+use rdmesh_services::limited;
+
+use crate::catalogue::{Catalogue, CatalogueError, ExpectedRules};
+use crate::cli::Output;
+use crate::config::TracerConfig;
+use crate::host::Roots;
+use crate::loader::{LoadError, Options, Tracer};
+use crate::service::{
+    Feed, Figures, Kernel, LiveKernel, Outputs, Pipeline, Settings, TracerGrpc, Uevents,
+    failure_json, failure_line, report_json, report_table, run,
+};
+
+/// Why the tracer does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// Wrong usage.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The kernel or this process lacks something.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The machine has no name.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The service cannot be served.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// Logs or metrics cannot be set up.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// The embedded catalogue is broken.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The system refused something else.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The tracing task ended by itself.
+    #[error("tracing ended by itself ({0}); report this with the log before it")]
+    Ended(String),
+}
+
+impl LaunchError {
+    /// The exit code; see [`crate::cli::EXIT_CODES`].
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Telemetry(_) | Self::Host(HostError::Name { .. }) => 2,
+            Self::Load(error) => error.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+/// Who this run is.
+///
+/// # Errors
+/// The host has no usable name, or no /proc.
+pub fn identity(config: &TracerConfig) -> Result<Identity, LaunchError> {
+    let mut identity = Identity::new(AgentKind::Tracer, host_name(&config.host)?, boot_id()?);
+    identity.address = match (&config.server.listen, config.advertise.as_str()) {
+        // A loopback address is of no use to another machine.
+        (ListenAddress::Tcp(address), "") if !address.ip().is_loopback() => {
+            format!("{}:{}", identity.host, address.port())
+        }
+        (_, advertise) => advertise.to_owned(),
+    };
+    Ok(identity)
+}
+
+/// Who this run is for metrics.
+#[must_use]
+pub fn resource(identity: &Identity) -> Resource {
+    Resource {
+        service: "rdmesh-tracer".to_owned(),
+        instance: identity.run_id.clone(),
+        host: identity.host.clone(),
+    }
+}
+
+/// One thread for everything: the tracer must cost the host as little as it can.
+///
+/// # Errors
+/// The system refuses an event queue.
+pub fn runtime() -> Result<tokio::runtime::Runtime, LaunchError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Only name look-ups need another thread, and not for long.
+        .max_blocking_threads(1)
+        .thread_keep_alive(std::time::Duration::from_secs(1))
+        .thread_stack_size(256 << 10)
+        .build()
+        .map_err(|error| LaunchError::System { what: "cannot start the event loop", error })
+}
+
+/// Attaches the probes of the built-in catalogue. Blocks for up to seconds.
+///
+/// # Errors
+/// [`LoadError`] says what is missing and what to do.
+pub fn attach(options: &Options) -> Result<LiveKernel, LaunchError> {
+    Ok(LiveKernel::new(Tracer::start(Catalogue::built_in()?, options)?))
+}
+
+/// What the pipeline needs, on this host.
+///
+/// # Errors
+/// The embedded rules are broken.
+pub fn settings() -> Result<Settings, LaunchError> {
+    let figures = Figures::new(&rustix::system::uname().release().to_string_lossy());
+    Ok(Settings {
+        roots: Roots::default(),
+        clock: Box::new(clock_pair),
+        rules: ExpectedRules::built_in()?,
+        feed: Feed::default(),
+        figures,
+    })
+}
+
+/// Serves and reports until a signal, then sends what is left.
+///
+/// # Errors
+/// The service cannot be served, or tracing ended by itself.
+pub async fn serve<K: Kernel + 'static>(
+    config: TracerConfig,
+    identity: Identity,
+    listener: Listener,
+    kernel: K,
+) -> Result<(), LaunchError> {
+    let refused = |what| move |error| LaunchError::System { what, error };
+    let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
+    let settings = settings()?;
+    settings.figures.register(&opentelemetry::global::meter("rdmesh.tracer"));
+    let uplink = Uplink::start(&config.uplink, move || identity.hello());
+    let mut server = Server::new();
+    let service = TracerGrpc::new(settings.figures.clone(), settings.feed.clone(), server.ending());
+    server.add(limited!(TracerServiceServer::new(service)));
+    let uevents = Uevents::open()
+        .inspect_err(|error| tracing::warn!(%error, "the kernel's messages cannot be heard; modules are found by the slow scan"))
+        .ok();
+    let (stop, closing) = channel();
+    let pipeline = Pipeline::start(kernel, uplink.handle(), settings);
+    let mut tracing_task = tokio::spawn(run(pipeline, config.interval(), uevents, closing));
+    let mut ended = None;
+    let end = async {
+        tokio::select! {
+            signal = signals.received() => tracing::debug!(%signal, "ending"),
+            over = &mut tracing_task => ended = Some(over),
+        }
+    };
+    let budget = server.serve(listener, end, config.server.grace()).await?;
+    if let Some(over) = ended {
+        let why = over.map_or_else(|error| error.to_string(), |()| "no reason".to_owned());
+        return Err(LaunchError::Ended(why));
+    }
+    stop.fire();
+    budget.step("last snapshot", tracing_task).await;
+    uplink.drain(budget.left()).await;
+    Ok(())
+}
+
+/// Binds the tracer's own service.
+///
+/// # Errors
+/// The address is taken or not allowed.
+pub async fn bind(config: &TracerConfig) -> Result<Listener, LaunchError> {
+    Ok(server::bind(&config.server).await?)
+}
+
+/// Prints which probes serve on the running kernel.
+///
+/// # Errors
+/// Standard output is closed.
+pub fn print_probes<K: Kernel>(kernel: K, output: Output) -> Result<(), LaunchError> {
+    let settings = settings()?;
+    let figures = settings.figures.clone();
+    drop(Pipeline::start(kernel, Nowhere, settings));
+    let report = figures.probe_report();
+    print(&match output {
+        Output::Text => report_table(&report),
+        Output::Json => format!("{:#}\n", report_json(&report)),
+    })
+}
+
+/// Prints each failure until a signal.
+///
+/// # Errors
+/// Standard output is closed, or tracing ended by itself.
+pub async fn watch<K: Kernel + 'static>(kernel: K, output: Output, expected: bool) -> Result<(), LaunchError> {
+    let refused = |what| move |error| LaunchError::System { what, error };
+    let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
+    let settings = settings()?;
+    let feed = settings.feed.clone();
+    let mut failures = feed
+        .subscribe(expected)
+        .map_err(|full| LaunchError::Ended(full.to_string()))?;
+    let (stop, closing) = channel();
+    let pipeline = Pipeline::start(kernel, Nowhere, settings);
+    let interval = std::time::Duration::from_secs(1);
+    let tracing_task = tokio::spawn(run(pipeline, interval, Uevents::open().ok(), closing));
+    loop {
+        let response = tokio::select! {
+            _ = signals.received() => break,
+            response = failures.next() => response,
+        };
+        match response.and_then(|r| r.event) {
+            Some(Event::Failure(failure)) => print(&line(&failure, output))?,
+            Some(Event::Missed(missed)) => tracing::warn!(missed, "failures came faster than they are printed"),
+            None => break,
+        }
+    }
+    stop.fire();
+    tracing_task.await.map_err(|error| LaunchError::Ended(error.to_string()))
+}
+
+fn line(failure: &ObservedFailure, output: Output) -> String {
+    match output {
+        Output::Text => format!("{}\n", failure_line(failure)),
+        Output::Json => format!("{}\n", failure_json(failure)),
+    }
+}
+
+fn print(text: &str) -> Result<(), LaunchError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| LaunchError::System { what: "cannot write to standard output", error })
+}
+
+/// For commands that only look: nothing leaves the host.
+struct Nowhere;
+
+impl Outputs for Nowhere {
+    fn push(&mut self, _item: Item) {}
+
+    fn given_up(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,83 @@
+//! TracerService.
+
+use rdmesh_proto::tracer::v1::tracer_service_server::TracerService;
+use rdmesh_proto::tracer::v1::{
+    GetProbeReportRequest, GetProbeReportResponse, WatchFailuresRequest, WatchFailuresResponse,
+};
+use rdmesh_services::shutdown::Closing;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::feed::{Feed, Subscription};
+use super::figures::Figures;
+
+/// Answers on their way to one watcher; the feed holds those behind.
+const IN_FLIGHT: usize = 8;
+
+/// The service on a GPU host.
+#[derive(Debug)]
+pub struct Tracer {
+    figures: Figures,
+    feed: Feed,
+    ending: Closing,
+}
+
+impl Tracer {
+    /// `ending` ends the streams.
+    #[must_use]
+    pub fn new(figures: Figures, feed: Feed, ending: Closing) -> Self {
+        Self {
+            figures,
+            feed,
+            ending,
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl TracerService for Tracer {
+    async fn get_probe_report(
+        &self,
+        _request: Request<GetProbeReportRequest>,
+    ) -> Result<Response<GetProbeReportResponse>, Status> {
+        Ok(Response::new(GetProbeReportResponse {
+            report: Some(self.figures.probe_report()),
+        }))
+    }
+
+    type WatchFailuresStream = ReceiverStream<Result<WatchFailuresResponse, Status>>;
+
+    async fn watch_failures(
+        &self,
+        request: Request<WatchFailuresRequest>,
+    ) -> Result<Response<Self::WatchFailuresStream>, Status> {
+        let subscription = self
+            .feed
+            .subscribe(request.get_ref().include_expected)
+            .map_err(|full| Status::resource_exhausted(full.to_string()))?;
+        let (sender, receiver) = mpsc::channel(IN_FLIGHT);
+        tokio::spawn(forward(subscription, sender, self.ending.clone()));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Until the watcher goes, the tracer ends, or the server asks for the end.
+async fn forward(
+    mut subscription: Subscription,
+    sender: mpsc::Sender<Result<WatchFailuresResponse, Status>>,
+    ending: Closing,
+) {
+    loop {
+        let event = tokio::select! {
+            event = subscription.next() => event,
+            () = sender.closed() => return,
+            () = ending.requested() => return,
+        };
+        let Some(event) = event else { return };
+        tokio::select! {
+            sent = sender.send(Ok(event)) => if sent.is_err() { return },
+            () = ending.requested() => return,
+        }
+    }
+}

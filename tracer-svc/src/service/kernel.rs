@@ -1,0 +1,72 @@
+//! What the pipeline needs of the kernel side, so that tests can play it.
+
+use std::future::Future;
+use std::io;
+
+use crate::counters::Counters;
+use crate::loader::{Events, LoadError, Tracer};
+use crate::record::{DecodeError, Event};
+use crate::resolve::Report;
+
+/// Events and counters of the hooked functions.
+pub trait Kernel: Send {
+    /// Waits until the kernel wakes the reader. Cancel safe.
+    fn ready(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// The next event, identities before records; never blocks.
+    fn next(&mut self) -> Option<Result<Event, DecodeError>>;
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// The kernel refused to read a map.
+    fn counters(&self) -> Result<Counters, LoadError>;
+
+    /// What is attached and why the rest is not.
+    fn report(&self) -> &Report;
+
+    /// Looks again at the loaded modules. Returns whether the report changed.
+    ///
+    /// # Errors
+    /// As when the tracer starts.
+    fn refresh(&mut self) -> Result<bool, LoadError>;
+}
+
+/// The running kernel.
+#[derive(Debug)]
+pub struct LiveKernel {
+    tracer: Tracer,
+    events: Events,
+}
+
+impl LiveKernel {
+    /// Of an attached tracer.
+    #[must_use]
+    pub fn new((tracer, events): (Tracer, Events)) -> Self {
+        Self { tracer, events }
+    }
+}
+
+impl Kernel for LiveKernel {
+    async fn ready(&mut self) -> io::Result<()> {
+        self.events.ready().await
+    }
+
+    fn next(&mut self) -> Option<Result<Event, DecodeError>> {
+        self.events.next()
+    }
+
+    fn counters(&self) -> Result<Counters, LoadError> {
+        self.tracer.counters()
+    }
+
+    fn report(&self) -> &Report {
+        self.tracer.report()
+    }
+
+    fn refresh(&mut self) -> Result<bool, LoadError> {
+        let before = self.tracer.report().clone();
+        self.tracer.refresh()?;
+        Ok(*self.tracer.report() != before)
+    }
+}

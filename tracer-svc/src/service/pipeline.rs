@@ -1,0 +1,347 @@
+//! From events to messages: everything that happens between two waits.
+
+use rdmesh_proto::common::v1::{AttemptId, ClockPair};
+use rdmesh_proto::tracer::v1::{ChainStep, ObservedFailure};
+use rdmesh_services::uplink::{Item, UplinkHandle};
+
+use super::errno::errno_name;
+use super::feed::Feed;
+use super::figures::Figures;
+use super::kernel::Kernel;
+use crate::catalogue::{ExpectedRules, Layer};
+use crate::chain::{Assembler, Chain, Places};
+use crate::counters::Counters;
+use crate::host::{Devices, Inventories, Roots, driver_names, scan};
+use crate::identity::{Cgroups, Hierarchy, ProcessReader, Registry, Who};
+use crate::record::{Event, Record};
+use crate::resolve::Report;
+use crate::snapshot::{self, Aggregate, Made, Maker, Surroundings, co_signal};
+
+/// Events that are taken in one go. A full ring of 1 MiB holds 3,000; a storm that
+/// refills it while it is read must not keep the snapshot from leaving.
+const EVENTS_AT_ONCE: usize = 16_384;
+
+/// Goes before a snapshot, at most: what came before the interval's end is in the
+/// ring by then, and a storm behind it belongs to the next interval.
+const GOES_BEFORE_SNAPSHOT: usize = 4;
+
+/// Where messages go.
+pub trait Outputs: Send {
+    /// Sends an item; never waits.
+    fn push(&mut self, item: Item);
+    /// Snapshots that were given up since the run began.
+    fn given_up(&self) -> u64;
+}
+
+impl Outputs for UplinkHandle {
+    fn push(&mut self, item: Item) {
+        if let Err(error) = UplinkHandle::push(self, item) {
+            tracing::warn!(%error, "a message was not queued");
+        }
+    }
+
+    fn given_up(&self) -> u64 {
+        UplinkHandle::given_up(self)
+    }
+}
+
+/// What a pipeline takes from its surroundings.
+pub struct Settings {
+    /// Where /proc and /sys are.
+    pub roots: Roots,
+    /// Reads both clocks.
+    pub clock: Box<dyn Fn() -> ClockPair + Send>,
+    /// Rules for failures that are part of normal work.
+    pub rules: ExpectedRules,
+    /// Live failures.
+    pub feed: Feed,
+    /// Metrics, and what the gRPC service answers.
+    pub figures: Figures,
+}
+
+/// The state between events and messages.
+pub struct Pipeline<K, O> {
+    pub(super) kernel: K,
+    outputs: O,
+    roots: Roots,
+    clock: Box<dyn Fn() -> ClockPair + Send>,
+    feed: Feed,
+    figures: Figures,
+    registry: Registry,
+    places: Places,
+    assembler: Assembler,
+    aggregate: Aggregate,
+    maker: Maker,
+    devices: Devices,
+    inventories: Inventories,
+    counters: Counters,
+    /// A record named a device that the last scan did not see.
+    unknown_device: bool,
+}
+
+impl<K: Kernel, O: Outputs> Pipeline<K, O> {
+    /// Scans the host and sends its inventory and the probe report.
+    pub fn start(kernel: K, outputs: O, settings: Settings) -> Self {
+        let processes = ProcessReader::at(&settings.roots.proc, rustix::param::clock_ticks_per_second());
+        let cgroups = Cgroups::new(Hierarchy::mounted(&settings.roots.proc));
+        let started = (settings.clock)();
+        let mut pipeline = Self {
+            places: Places::of_report(kernel.report()),
+            kernel,
+            outputs,
+            roots: settings.roots,
+            clock: settings.clock,
+            feed: settings.feed,
+            figures: settings.figures,
+            registry: Registry::new(processes, cgroups),
+            assembler: Assembler::new(settings.rules),
+            aggregate: Aggregate::default(),
+            maker: Maker::new(started.boottime_ns),
+            devices: Devices::default(),
+            inventories: Inventories::default(),
+            counters: Counters::default(),
+            unknown_device: false,
+        };
+        pipeline.scan_host();
+        pipeline.send_report();
+        pipeline
+    }
+
+    /// Takes what the rings hold; returns whether more may be waiting.
+    pub fn drain(&mut self) -> bool {
+        let mut chains = Vec::new();
+        for _ in 0..EVENTS_AT_ONCE {
+            let Some(event) = self.kernel.next() else {
+                self.finish(chains);
+                return false;
+            };
+            match event {
+                Ok(Event::Identity(identity)) => self.registry.take(&identity),
+                Ok(Event::Record(record)) => self.take_record(record, &mut chains),
+                Err(error) => {
+                    self.figures.count_undecoded();
+                    tracing::warn!(%error, "a record from the kernel was left out");
+                }
+            }
+        }
+        self.finish(chains);
+        true
+    }
+
+    /// Ends the interval and sends its message.
+    pub fn snapshot(&mut self) {
+        for _ in 0..GOES_BEFORE_SNAPSHOT {
+            if !self.drain() {
+                break;
+            }
+        }
+        match self.kernel.counters() {
+            Ok(counters) => self.counters = counters,
+            // The totals of the next reading make up for it.
+            Err(error) => tracing::warn!(%error, "counters could not be read"),
+        }
+        let clock = (self.clock)();
+        let mut stale = Vec::new();
+        let drops = self.counters.records_dropped();
+        self.assembler.close_stale(clock.boottime_ns, drops, |chain| stale.push(chain));
+        self.send(stale, clock);
+    }
+
+    /// Closes what is open and sends the last message of the run.
+    pub fn end(&mut self) {
+        self.snapshot();
+        let mut open = Vec::new();
+        let drops = self.counters.records_dropped();
+        self.assembler.close_all(drops, |chain| open.push(chain));
+        if !open.is_empty() {
+            let clock = (self.clock)();
+            self.send(open, clock);
+        }
+    }
+
+    /// Looks for modules and devices that came or went.
+    pub fn refresh(&mut self) {
+        match self.kernel.refresh() {
+            Ok(true) => {
+                self.places = Places::of_report(self.kernel.report());
+                self.scan_host();
+                self.send_report();
+            }
+            Ok(false) => self.scan_host(),
+            Err(error) => tracing::warn!(%error, "probes could not be refreshed; trying again with the next scan"),
+        }
+    }
+
+    /// Reads the host's inventory and sends it when it changed.
+    fn scan_host(&mut self) {
+        let clock = (self.clock)();
+        let scanned = scan(&self.roots, &driver_names(&self.roots), &clock);
+        self.devices = Devices::of_inventory(&scanned.devices);
+        self.unknown_device = false;
+        if let Some(changed) = self.inventories.take(scanned, clock.realtime_ns) {
+            tracing::info!(id = changed.id, devices = changed.devices.len(), "inventory");
+            let changed = changed.clone();
+            self.outputs.push(changed.into());
+        }
+    }
+
+    fn send_report(&mut self) {
+        self.publish();
+        let report = self.figures.probe_report();
+        log_report(self.kernel.report(), &report);
+        self.outputs.push(report.into());
+    }
+
+    /// Hands the present state to the gRPC service and the metrics.
+    fn publish(&self) {
+        self.figures.publish(
+            self.kernel.report(),
+            &self.counters,
+            self.devices.drivers(),
+            (self.clock)().realtime_ns,
+        );
+    }
+
+    fn take_record(&mut self, record: Record, chains: &mut Vec<Chain>) {
+        let is_event = self.places.get(record.probe).is_some_and(|p| p.is_event);
+        if is_event {
+            if let Some(signal) = co_signal(&record)
+                && !self.aggregate.add_co_signal(signal)
+            {
+                self.figures.count_co_signal_left_out();
+            }
+            return;
+        }
+        self.assembler.take(record, &self.places, |chain| chains.push(chain));
+    }
+
+    fn finish(&mut self, chains: Vec<Chain>) {
+        for chain in chains {
+            let Some(outer) = chain.records.last() else { continue };
+            let who = self.registry.who(outer);
+            let driver = self.driver(&chain);
+            self.aggregate.add(&chain, &who, &driver);
+            self.figures.count_chain(chain.marks);
+            if self.feed.is_watched() {
+                let failure = self.observed(&chain, &who);
+                self.feed.publish(failure);
+            }
+        }
+    }
+
+    /// The module that drives the chain's device: sysfs knows it, or the probe of
+    /// the driver's layer.
+    fn driver(&mut self, chain: &Chain) -> String {
+        let device = std::str::from_utf8(chain.device()).unwrap_or_default();
+        if let Some(known) = self.devices.get(device)
+            && !known.driver.is_empty()
+        {
+            return known.driver.clone();
+        }
+        self.unknown_device |= !device.is_empty() && self.devices.get(device).is_none();
+        let report = self.kernel.report();
+        let of_driver = chain.records.iter().filter_map(|r| report.probe(r.probe)).find(|p| p.hook.layer == Layer::Driver);
+        of_driver.map_or_else(String::new, |p| p.module.clone())
+    }
+
+    fn send(&mut self, late: Vec<Chain>, clock: ClockPair) {
+        self.finish(late);
+        if self.unknown_device {
+            self.scan_host();
+        }
+        let aggregate = std::mem::take(&mut self.aggregate);
+        let around = Surroundings {
+            report: self.kernel.report(),
+            devices: &self.devices,
+            registry: &mut self.registry,
+            inventory_id: self.inventories.id(),
+            snapshots_given_up: self.outputs.given_up(),
+        };
+        let made = self.maker.make(clock, aggregate, &self.counters, around);
+        self.figures.count_message(&made);
+        self.outputs.push(match made {
+            Made::Snapshot(snapshot) => (*snapshot).into(),
+            Made::Heartbeat(heartbeat) => heartbeat.into(),
+        });
+        self.publish();
+    }
+
+    fn observed(&mut self, chain: &Chain, who: &Who) -> ObservedFailure {
+        let clock = (self.clock)();
+        let report = self.kernel.report();
+        let steps = chain.records.iter().map(|r| step(r, report)).collect();
+        let outer = chain.records.last();
+        let cgroup = outer.map(|r| r.cgroup_id).unwrap_or_default();
+        self.registry.search_cgroups([cgroup]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ObservedFailure {
+            at: Some(real_time(chain.last_boot_ns(), &clock)),
+            steps,
+            tgid: outer.map_or(0, |r| r.tgid),
+            tid: outer.map_or(0, |r| r.tid),
+            comm: outer.map_or_else(String::new, |r| text(r.comm_name())),
+            cgroup_path: text(&self.registry.cgroup(cgroup).path),
+            device: text(chain.device()),
+            attempt: who.attempt.as_ref().map(|a| AttemptId {
+                job_id: a.job_id().to_owned(),
+                requeue: a.requeue,
+                restart: a.restart,
+            }),
+            source: snapshot::source(who.source).into(),
+            expected: chain.marks.expected,
+            swallowed: chain.marks.swallowed,
+            incomplete: chain.marks.incomplete,
+        }
+    }
+}
+
+fn step(record: &Record, report: &Report) -> ChainStep {
+    let probe = report.probe(record.probe);
+    ChainStep {
+        function: probe.map_or_else(|| format!("probe_{}", record.probe.0), |p| p.function.clone()),
+        module: probe.map_or_else(String::new, |p| snapshot::module(&p.module).to_owned()),
+        layer: probe.map_or(0, |p| snapshot::layer(p.hook.layer).into()),
+        errno: u32::from(record.errno),
+        errno_name: errno_name(u32::from(record.errno)),
+    }
+}
+
+/// A moment of the boot clock as the host's time of day has it now.
+fn real_time(boot_ns: u64, clock: &ClockPair) -> prost_types::Timestamp {
+    let ago = clock.boottime_ns.saturating_sub(boot_ns);
+    let real = clock.realtime_ns.saturating_sub(ago);
+    let second = 1_000_000_000;
+    prost_types::Timestamp {
+        seconds: i64::try_from(real / second).unwrap_or(i64::MAX),
+        nanos: i32::try_from(real % second).unwrap_or(0),
+    }
+}
+
+/// One line for the whole, one for each logical hook that nothing serves.
+fn log_report(report: &Report, told: &rdmesh_proto::tracer::v1::ProbeReport) {
+    use crate::catalogue::Group;
+    use crate::resolve::{HookState, ProbeState};
+    let attached = report.probes.iter().filter(|p| matches!(p.state, ProbeState::Attached(_))).count();
+    tracing::info!(
+        attached,
+        logical = told.logical_attached,
+        of = told.logical_total,
+        drivers = ?told.drivers,
+        kernel = told.kernel_release,
+        "probes"
+    );
+    if !told.obstacle.is_empty() {
+        tracing::warn!(obstacle = told.obstacle, "waiting");
+        return;
+    }
+    for hook in report.hooks.iter().filter(|h| h.hook.group == Group::Thirteen) {
+        match &hook.state {
+            HookState::Missing(reasons) => {
+                let why: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+                tracing::warn!(hook = hook.hook.name, why = why.join("; "), "hook missing");
+            }
+            HookState::Replaced { by } => tracing::info!(hook = hook.hook.name, by = by.join(", "), "hook replaced"),
+            HookState::Attached => {}
+        }
+    }
+}

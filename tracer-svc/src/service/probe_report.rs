@@ -1,0 +1,173 @@
+//! The probe report of the contract, from the resolved plan.
+
+use prost_types::Timestamp;
+use rdmesh_proto::tracer::v1 as wire;
+
+use crate::catalogue::{Group, Hook, Layer};
+use crate::counters::Counters;
+use crate::record::ProbeId;
+use crate::resolve::{Found, HookReport, HookState, Mechanism, Missing, Probe, ProbeState, Report};
+use crate::snapshot::{layer, module, object, verb};
+
+/// Puts a report into the contract's words. `device_drivers` are the drivers
+/// with a registered device.
+#[must_use]
+pub fn probe_report(
+    report: &Report,
+    counters: &Counters,
+    device_drivers: &[String],
+    kernel_release: &str,
+    resolved_at: Timestamp,
+) -> wire::ProbeReport {
+    let thirteen = || report.hooks.iter().filter(|h| h.hook.group == Group::Thirteen);
+    let attached = thirteen().filter(|h| !matches!(h.state, HookState::Missing(_))).count();
+    let mut probes = Vec::new();
+    for hook in &report.hooks {
+        rows(&mut probes, hook, report, counters);
+    }
+    wire::ProbeReport {
+        resolved_at: Some(resolved_at),
+        kernel_release: kernel_release.to_owned(),
+        drivers: drivers(report, device_drivers),
+        probes,
+        logical_attached: u32::try_from(attached).unwrap_or(u32::MAX),
+        logical_total: u32::try_from(thirteen().count()).unwrap_or(u32::MAX),
+        obstacle: obstacle(report),
+    }
+}
+
+/// What keeps every probe away; empty when one is attached.
+#[must_use]
+pub fn obstacle(report: &Report) -> String {
+    let attached = |p: &Probe| matches!(p.state, ProbeState::Attached(_));
+    if report.probes.iter().any(attached) {
+        return String::new();
+    }
+    let mut reasons = report.hooks.iter().flat_map(|h| match &h.state {
+        HookState::Missing(reasons) => reasons.as_slice(),
+        _ => &[],
+    });
+    let waits = |m: &&Missing| matches!(m, Missing::ModuleNotLoaded(_) | Missing::NoDriver);
+    match reasons.clone().find(|m| !waits(m)).or_else(|| reasons.next()) {
+        Some(reason) if !waits(&reason) => format!("no probe is attached: {reason}"),
+        _ => "no RDMA module is loaded; probes attach by themselves when one appears (modprobe \
+              ib_uverbs and the NIC's driver, such as mlx5_ib)"
+            .to_owned(),
+    }
+}
+
+fn drivers(report: &Report, device_drivers: &[String]) -> Vec<String> {
+    let hooked = report.probes.iter().filter(|p| p.hook.layer == Layer::Driver).map(|p| p.module.clone());
+    let mut drivers: Vec<String> = device_drivers.iter().cloned().chain(hooked).collect();
+    drivers.sort();
+    drivers.dedup();
+    drivers
+}
+
+fn rows(rows: &mut Vec<wire::Probe>, hook: &HookReport, report: &Report, counters: &Counters) {
+    let mut told = Vec::new();
+    for probe in hook.probes.iter().filter_map(|id| report.probe(*id)) {
+        if let ProbeState::Missing(missing) = &probe.state {
+            told.push(missing.clone());
+        }
+        rows.push(attached_row(probe, counters));
+    }
+    let absent = |state, function: String, module: String, reason| {
+        let mut row = row_of(&hook.hook);
+        row.function = function;
+        row.module = module;
+        row.state = wire::ProbeState::into(state);
+        row.reason = reason;
+        row
+    };
+    let (main_function, main_module) = main_place(&hook.hook);
+    match &hook.state {
+        HookState::Attached => {}
+        HookState::Replaced { by } => {
+            let reason = format!("served by {}", by.join(", "));
+            rows.push(absent(wire::ProbeState::Replaced, main_function, main_module, reason));
+        }
+        HookState::Missing(reasons) => {
+            let untold: Vec<String> = reasons.iter().filter(|m| !told.contains(m)).map(ToString::to_string).collect();
+            if told.is_empty() || !untold.is_empty() {
+                rows.push(absent(wire::ProbeState::Missing, main_function, main_module, untold.join("; ")));
+            }
+        }
+    }
+    for gap in hook.gaps.iter().filter(|g| !told.contains(g)) {
+        let (function, module) = place_of(gap);
+        rows.push(absent(wire::ProbeState::Missing, function, module, gap.to_string()));
+    }
+}
+
+fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
+    let (state, attached_by, reason) = match &probe.state {
+        ProbeState::Planned => (wire::ProbeState::Missing, None, "not tried yet".to_owned()),
+        ProbeState::Attached(mechanism) => (wire::ProbeState::Attached, Some(attach_kind(*mechanism)), String::new()),
+        ProbeState::Missing(missing @ Missing::Detached(_)) => (wire::ProbeState::Detached, None, missing.to_string()),
+        ProbeState::Missing(missing) => (wire::ProbeState::Missing, None, missing.to_string()),
+    };
+    wire::Probe {
+        function: probe.function.clone(),
+        module: module(&probe.module).to_owned(),
+        state: state.into(),
+        attached_by: attached_by.unwrap_or(wire::AttachKind::Unspecified).into(),
+        reason,
+        failures: failures(probe, counters),
+        drops: counters.losses.get(probe.id.index()).map_or(0, |l| l.records_dropped),
+        found_by: found_by(probe),
+        ..row_of(&probe.hook)
+    }
+}
+
+/// Events are not failures and have no errno.
+fn failures(probe: &Probe, counters: &Counters) -> u64 {
+    if probe.hook.is_event() { 0 } else { counters.total(ProbeId(probe.id.0)) }
+}
+
+fn row_of(hook: &Hook) -> wire::Probe {
+    wire::Probe {
+        hook: hook.name.clone(),
+        layer: layer(hook.layer).into(),
+        verb: verb(hook).into(),
+        object: object(hook).into(),
+        logical: hook.group == Group::Thirteen,
+        ..wire::Probe::default()
+    }
+}
+
+fn attach_kind(mechanism: Mechanism) -> wire::AttachKind {
+    match mechanism {
+        Mechanism::Fexit => wire::AttachKind::Fexit,
+        Mechanism::Kretprobe => wire::AttachKind::Kretprobe,
+        Mechanism::KretprobeMulti => wire::AttachKind::KretprobeMulti,
+    }
+}
+
+fn found_by(probe: &Probe) -> String {
+    match probe.found {
+        Found::Name => "by name".to_owned(),
+        Found::OpsTable => format!("ib_device_ops of {}", probe.module),
+        Found::Prototype => "by prototype and name".to_owned(),
+    }
+}
+
+/// What the hook means first: its main function, or the operation.
+fn main_place(hook: &Hook) -> (String, String) {
+    match (hook.places.first(), &hook.operation) {
+        (Some(place), _) => (place.function.clone(), place.module.clone()),
+        (None, Some(operation)) => (format!("(driver's {operation})"), String::new()),
+        (None, None) => (String::new(), String::new()),
+    }
+}
+
+fn place_of(missing: &Missing) -> (String, String) {
+    match missing {
+        Missing::NoFunction { module, function } => (function.clone(), module.clone()),
+        Missing::Suffixed { function, .. } | Missing::Refused { function, .. } => (function.clone(), String::new()),
+        Missing::NotTraceable(function) | Missing::NotDescribed(function) | Missing::NoReturnValue(function) => (function.clone(), String::new()),
+        Missing::NoOperation { module, operation } => (format!("(driver's {operation})"), module.clone()),
+        Missing::ModuleNotLoaded(module) | Missing::NoBtf(module) | Missing::Detached(module) => (String::new(), module.clone()),
+        Missing::NoDriver => (String::new(), String::new()),
+    }
+}
