@@ -250,6 +250,19 @@ impl Catalogue {
         Self::parse(include_str!("hooks.toml"))
     }
 
+    /// Members of `struct ib_device_ops` that hooks ask for.
+    pub fn operations(&self) -> impl Iterator<Item = &str> {
+        self.hooks.iter().filter_map(|h| h.operation.as_deref())
+    }
+
+    /// Modules that hooks name.
+    pub fn modules(&self) -> impl Iterator<Item = &str> {
+        self.hooks
+            .iter()
+            .flat_map(|h| &h.places)
+            .map(|p| p.module.as_str())
+    }
+
     /// Reads a catalogue.
     ///
     /// # Errors

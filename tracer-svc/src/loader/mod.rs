@@ -1,15 +1,51 @@
 //! Loads and attaches the probes.
+//!
+//! # How probes are loaded
+//!
+//! 1. [`host`] checks what makes loading impossible and lists the loaded modules
+//!    that the catalogue names or that use `ib_core`.
+//! 2. The BTF of vmlinux and of those modules is read as bytes
+//!    ([`crate::btf`]). [`memory`] copies the data symbols of each driver that are
+//!    large enough to be a `struct ib_device_ops`, by running a small program
+//!    once, and [`crate::resolve`] tells tables from the rest.
+//! 3. [`crate::resolve::resolve`] makes the plan: functions, how each was found,
+//!    what is missing and why.
+//! 4. For each module, [`object`] cuts the few structs that the program reads out
+//!    of the BTF and lets aya-obj fit the program to them (CO-RE), maps included.
+//!    aya itself cannot attach to a function in a module: it reads no split BTF.
+//! 5. For each function, [`entry`] writes the first instructions (where the
+//!    return value stands, how wide the comparison is, the probe's number), and
+//!    [`sys`] loads the whole for that function's BTF id in that module and
+//!    attaches it.
+//!
+//! Nothing is pinned: links, programs and maps are descriptors and end with the
+//! process. Everything read from the kernel is freed when the plan is attached.
 
+mod attach;
+mod counts;
+mod entry;
 mod error;
+mod host;
+mod memory;
+mod object;
+mod rings;
+mod sys;
 
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 
 pub use error::LoadError;
+pub use rings::Events;
 
+use crate::btf::{Blob, Types};
 use crate::catalogue::Catalogue;
 use crate::counters::Counters;
-use crate::record::{DecodeError, Event, ProbeId};
-use crate::resolve::Report;
+use crate::record::ProbeId;
+use crate::resolve::{Missing, ProbeState, Report};
+
+use counts::{CounterMaps, take};
+use host::Modules;
+use object::{MAX_PROBES, Template};
 
 /// Sizes of what the kernel holds for the tracer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +76,20 @@ impl Default for Options {
 ///
 /// All methods block (loading takes up to seconds on a slow machine): call them
 /// off the async threads.
-#[derive(Debug)]
 pub struct Tracer {
+    catalogue: Catalogue,
+    template: Template,
+    map_fds: BTreeMap<String, OwnedFd>,
+    counters: CounterMaps,
+    /// One for each attached probe; closing it detaches.
+    links: BTreeMap<ProbeId, OwnedFd>,
     report: Report,
+    /// What the resolver did not find, by index of the hook.
+    missing: Vec<(usize, Missing)>,
+    /// The modules of the last look.
+    modules: Option<Modules>,
+    /// Modules that stay detached by request.
+    held: BTreeSet<String>,
 }
 
 impl Tracer {
@@ -53,8 +100,34 @@ impl Tracer {
     /// # Errors
     /// What the running kernel or this process lacks; see [`LoadError`]. A hook
     /// that cannot be attached is no error: it is in the report.
-    pub fn start(_catalogue: Catalogue, _options: &Options) -> Result<(Self, Events), LoadError> {
-        Err(LoadError::NoBtf)
+    pub fn start(catalogue: Catalogue, options: &Options) -> Result<(Self, Events), LoadError> {
+        host::check()?;
+        let kernel = kernel_types()?;
+        attach::check_tracing(&Types::whole(&kernel))?;
+        let template = Template::parse()?;
+        let mut maps = template.create_maps(options)?;
+        let map_fds = object::duplicate(&maps)?;
+        let counters = CounterMaps::new(&mut maps)?;
+        let (identities, records) = (take(&mut maps, "identities")?, take(&mut maps, "records")?);
+        let events = Events::new(identities, records).map_err(|error| LoadError::Map {
+            map: "records".to_owned(),
+            error: error.to_string(),
+        })?;
+        let mut tracer = Self {
+            report: Report::new(&catalogue, Vec::new(), &[]),
+            catalogue,
+            template,
+            map_fds,
+            counters,
+            links: BTreeMap::new(),
+            missing: Vec::new(),
+            modules: None,
+            held: BTreeSet::new(),
+        };
+        tracer.look(&kernel)?;
+        drop(kernel);
+        sys::return_memory();
+        Ok((tracer, events))
     }
 
     /// Looks again at the loaded modules and attaches what is new. Cheap when
@@ -63,18 +136,50 @@ impl Tracer {
     /// # Errors
     /// As [`Tracer::start`].
     pub fn refresh(&mut self) -> Result<Vec<ProbeId>, LoadError> {
-        Ok(Vec::new())
+        let modules = Modules::read(&self.catalogue)?;
+        // Who was detached to be unloaded and is gone may be attached again.
+        self.held.retain(|module| modules.names.contains(module));
+        if self.modules.as_ref() == Some(&modules) {
+            return Ok(Vec::new());
+        }
+        let kernel = kernel_types()?;
+        let attached = self.look(&kernel)?;
+        drop(kernel);
+        sys::return_memory();
+        Ok(attached)
     }
 
     /// Takes the probes off one module, or off all with `None`, so that it can
     /// be unloaded. They stay off until the module was gone and came back, or
     /// [`Tracer::allow`]. Returns the probes taken off.
-    pub fn detach(&mut self, _module: Option<&str>) -> Vec<ProbeId> {
-        Vec::new()
+    pub fn detach(&mut self, module: Option<&str>) -> Vec<ProbeId> {
+        let mut probes = std::mem::take(&mut self.report.probes);
+        let mut off = Vec::new();
+        for probe in &mut probes {
+            if module.is_some_and(|m| m != probe.module) {
+                continue;
+            }
+            if self.links.remove(&probe.id).is_some() {
+                probe.state = ProbeState::Missing(Missing::Detached(probe.module.clone()));
+                off.push(probe.id);
+            }
+            self.held.insert(probe.module.clone());
+        }
+        self.held.extend(module.map(ToOwned::to_owned));
+        self.report = Report::new(&self.catalogue, probes, &self.missing);
+        off
     }
 
     /// Undoes [`Tracer::detach`]; the next [`Tracer::refresh`] attaches again.
-    pub fn allow(&mut self, _module: Option<&str>) {}
+    pub fn allow(&mut self, module: Option<&str>) {
+        match module {
+            Some(module) => {
+                self.held.remove(module);
+            }
+            None => self.held.clear(),
+        }
+        self.modules = None;
+    }
 
     /// What is attached and why the rest is not.
     #[must_use]
@@ -87,29 +192,26 @@ impl Tracer {
     /// # Errors
     /// The kernel refused to read a map.
     pub fn counters(&self) -> Result<Counters, LoadError> {
-        Ok(Counters::default())
+        self.counters.read(self.report.probes.len())
     }
 }
 
-/// The reading end of the rings.
-#[derive(Debug)]
-pub struct Events {
-    _private: (),
+impl std::fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tracer")
+            .field("attached", &self.links.len())
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
 }
 
-impl Events {
-    /// Waits until the kernel wakes the reader: the first failure of a process,
-    /// or a ring more than half full. Other records wait for the next
-    /// [`Events::next`], so call that from the snapshot timer too.
-    ///
-    /// # Errors
-    /// The reactor refused the ring's descriptor.
-    pub async fn ready(&mut self) -> io::Result<()> {
-        std::future::pending().await
-    }
+fn kernel_types() -> Result<Blob, LoadError> {
+    Blob::parse(host::kernel_btf()?, None).map_err(|error| btf_error("vmlinux", error))
+}
 
-    /// The next event, identities before records. Never blocks.
-    pub fn next(&mut self) -> Option<Result<Event, DecodeError>> {
-        None
+fn btf_error(module: &str, error: impl std::fmt::Display) -> LoadError {
+    LoadError::Btf {
+        module: module.to_owned(),
+        error: error.to_string(),
     }
 }

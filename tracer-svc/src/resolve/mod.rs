@@ -1,13 +1,19 @@
 //! Catalogue × running kernel → plan: which function serves each hook, how it is
 //! reached, and why a hook is missing.
 //!
-//! A pure function: nothing here reads a file or the kernel.
+//! A pure function of [`KernelView`]: nothing here reads a file or the kernel.
 
+mod plan;
 mod report;
+mod symbols;
+mod tables;
 
+pub use plan::{KernelView, ModuleView, Plan, Planned, resolve};
 pub use report::{HookReport, HookState, Report};
+pub use symbols::{Symbol, Symbols};
+pub use tables::{DriverFunction, ReadKernel, find_by_prototype, find_tables};
 
-use crate::catalogue::Hook;
+use crate::catalogue::{Hook, Role};
 use crate::record::ProbeId;
 
 /// How the function behind a hook was found.
@@ -58,6 +64,10 @@ pub enum Missing {
         /// The symbol that is there.
         symbol: String,
     },
+    /// The function is there, but the module's BTF does not describe it: the
+    /// compiler changed how it takes its arguments.
+    #[error("the BTF of the module does not describe {0}")]
+    NotDescribed(String),
     /// The module carries no BTF (out-of-tree builds usually skip it).
     #[error("module {0} has no BTF")]
     NoBtf(String),
@@ -114,6 +124,11 @@ pub struct Probe {
     pub function: String,
     /// How it was found.
     pub found: Found,
+    /// As which of the hook's places.
+    pub role: Role,
     /// Attached or why not.
     pub state: ProbeState,
 }
+
+#[cfg(test)]
+mod tests;
