@@ -1,5 +1,5 @@
 //! Configuration as an operator meets it: layers, precedence, messages.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;
 use std::path::PathBuf;

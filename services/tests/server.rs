@@ -1,5 +1,5 @@
 //! A server as grpcurl, a health checker and an operator meet it.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::pin::Pin;
 use std::time::Duration;

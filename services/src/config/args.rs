@@ -36,6 +36,10 @@ pub struct Flag {
 impl Flag {
     /// A named flag of the service (`--listen`) that sets `key`.
     #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "numbers and paths are given as they are"
+    )]
     pub fn named(name: &str, key: &str, value: impl ToString) -> Self {
         Self {
             name: name.to_owned(),

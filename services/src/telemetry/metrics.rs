@@ -61,22 +61,29 @@ impl Export {
 
     /// Sends what was measured.
     pub(crate) fn flush(&self, within: Duration) -> bool {
-        // The SDK's own flush has no bound; an export has, and there is one at most
-        // before ours.
         let provider = self.provider.clone();
-        let (done, waiting) = std::sync::mpsc::channel();
-        let flusher = std::thread::Builder::new().name("otlp-flush".to_owned());
-        let spawned = flusher.spawn(move || done.send(provider.force_flush().is_ok()));
-        spawned.is_ok() && waiting.recv_timeout(within).unwrap_or(false)
+        bounded(within, move || provider.force_flush().is_ok())
     }
 }
 
 impl Drop for Export {
     fn drop(&mut self) {
-        if let Err(error) = self.provider.shutdown_with_timeout(FLUSH_WITHIN) {
-            tracing::warn!(%error, "the last metrics were not sent");
+        let provider = self.provider.clone();
+        if !bounded(FLUSH_WITHIN, move || {
+            provider.shutdown_with_timeout(FLUSH_WITHIN).is_ok()
+        }) {
+            tracing::warn!("the last metrics were not sent");
         }
     }
+}
+
+/// Runs a call of the SDK on a thread of its own and waits for it, for `within` at most:
+/// its flush has no bound, and its shutdown waits for five seconds whatever it is told.
+fn bounded(within: Duration, call: impl FnOnce() -> bool + Send + 'static) -> bool {
+    let (done, waiting) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("otlp-flush".to_owned());
+    let spawned = thread.spawn(move || done.send(call()));
+    spawned.is_ok() && waiting.recv_timeout(within).unwrap_or(false)
 }
 
 /// `service.*` and `host.*` of the semantic conventions.

@@ -7,6 +7,10 @@ use rdmesh_proto::tracer::v1::{Heartbeat, Inventory, ProbeReport, Snapshot};
 /// One item of the stream: everything that `ReportRequest` can carry but Hello, which
 /// the uplink sends itself.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, encoded as soon as it is pushed"
+)]
 pub enum Item {
     /// What a host saw fail in an interval.
     Snapshot(Snapshot),

@@ -1,7 +1,8 @@
 //! The uplink against a real server over a real socket, on a current-thread runtime as
 //! the tracer has it.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
+mod drain;
 mod faults;
 mod idle;
 mod scripted;
@@ -16,7 +17,7 @@ use rdmesh_services::uplink::{
     Dial, DialError, Dialing, Identity, MAX_ITEM_BYTES, Pace, PushError, Surroundings, Uplink,
     UplinkConfig, UplinkHandle,
 };
-use scripted::{Collector, DEADLINE, soon, until};
+use scripted::{Collector, until};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -454,67 +455,6 @@ async fn a_collector_that_comes_late_gets_what_waited() {
     stream.ack(3);
     until("acknowledged", || handle.status().queued_items == 0).await;
     assert_eq!(handle.given_up(), 0);
-}
-
-#[tokio::test]
-async fn drain_sends_what_waits_and_ends_the_stream() {
-    let mut collector = Collector::start();
-    let uplink = uplink(collector.address);
-    let handle = uplink.handle();
-    push_snapshots(&handle, 3);
-    let (_, mut stream) = collector.stream().await;
-    let collect = async {
-        assert_eq!(stream.sequences(3).await, [1, 2, 3]);
-        stream.ack(3);
-        assert!(stream.is_ended_by_agent().await);
-        drop(stream);
-    };
-    let (drained, ()) = tokio::join!(uplink.drain(DEADLINE), collect);
-    assert!(drained.is_complete(), "{drained:?}");
-    assert_eq!(handle.push(snapshot(4)), Err(PushError::Closed));
-    assert!(handle.status().connected_since.is_none());
-}
-
-#[tokio::test]
-async fn drain_does_not_sit_out_a_long_back_off() {
-    let address = free_address();
-    let pace = Pace {
-        backoff_min: Duration::from_secs(600),
-        backoff_max: Duration::from_secs(600),
-        ..Pace::default()
-    };
-    let uplink = uplink_with(&config(address), pace);
-    let handle = uplink.handle();
-    push_snapshots(&handle, 1);
-    until("an attempt failed", || handle.status().last_error.is_some()).await;
-    let mut collector = Collector::start_at(address);
-    let collect = async {
-        let (_, mut stream) = collector.stream().await;
-        stream.request().await;
-        stream.ack(1);
-    };
-    let (drained, ()) = tokio::join!(uplink.drain(DEADLINE), collect);
-    assert!(drained.is_complete());
-}
-
-#[tokio::test]
-async fn drain_gives_up_at_its_deadline_and_says_what_is_left() {
-    let uplink = uplink(free_address());
-    let handle = uplink.handle();
-    push_snapshots(&handle, 2);
-    handle.push(Heartbeat::default()).unwrap();
-    let drained = soon("drain", uplink.drain(Duration::from_millis(100))).await;
-    assert_eq!((drained.items_left, drained.snapshots_left), (3, 2));
-}
-
-#[tokio::test]
-async fn drain_of_an_empty_queue_needs_no_collector() {
-    let uplink = uplink(free_address());
-    let handle = uplink.handle();
-    until("an attempt failed", || handle.status().last_error.is_some()).await;
-    let began = Instant::now();
-    assert!(uplink.drain(DEADLINE).await.is_complete());
-    assert!(began.elapsed() < DEADLINE);
 }
 
 #[tokio::test]
