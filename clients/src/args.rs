@@ -16,6 +16,9 @@ Where the collector is, first that says so: --collector, RDMESH_COLLECTOR,
 ~/.config/rdmesh/cli.toml, /etc/rdmesh/cli.toml (collector = \"HOST:PORT\"),
 127.0.0.1:7400.
 
+JSON: snake_case names as in the gRPC contract, enums in lower snake case, times
+in RFC 3339 UTC; errors are an object on stderr.
+
 Exit codes:
   0  the answer stands on stdout
   1  the collector failed or refused, or the answer could not be written
@@ -30,7 +33,7 @@ Example:
 /// Ask why jobs failed: which RDMA call, at which layer of the kernel, and whom
 /// to call.
 #[derive(Debug, Parser)]
-#[command(name = "rdmesh", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "rdmesh", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -49,7 +52,7 @@ pub(crate) struct Global {
         help_heading = "Global options"
     )]
     pub(crate) collector: Option<String>,
-    /// How the answer is written
+    /// How the answer is written: for people, or as one document for programs
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Text,
           help_heading = "Global options")]
     pub(crate) output: Format,
@@ -72,9 +75,7 @@ impl Global {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
     Text,
-    /// For programs: one document, snake_case names, times in RFC 3339 UTC
     Json,
 }
 
