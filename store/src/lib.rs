@@ -1,1 +1,33 @@
-//! (being written)
+//! The store: the schema in Postgres, ingest with exactly-once effect, job metadata,
+//! and every query that a service or a person runs.
+//!
+//! All SQL of rdmesh stands in this crate. It never decides what a failure means:
+//! it keeps what was reported, joins it with what was told of jobs, and gives it back.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`Store`] | connects, migrates, makes the reader role |
+//! | [`ingest`] | runs of agents and what they send |
+//! | [`jobs`] | attempts and placements |
+//! | [`query`] | failures, agents, probes |
+//! | [`evidence`] | all that a diagnosis looks at, and the verdicts |
+//! | [`errno`], [`text`] | names of errno values; text that Postgres can hold |
+
+#![forbid(unsafe_code)]
+
+mod connect;
+mod copy;
+pub mod errno;
+mod error;
+pub mod evidence;
+pub mod ingest;
+pub mod jobs;
+mod partitions;
+pub mod query;
+mod reader;
+pub mod text;
+
+pub use connect::{Store, StoreOptions};
+pub use error::StoreError;
+pub use partitions::{FURTHEST_AHEAD, FURTHEST_BACK, Retained};
+pub use reader::{READER_ROLE, ReaderRole};

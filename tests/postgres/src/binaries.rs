@@ -21,7 +21,9 @@ impl Binaries {
         for (root, prefix) in ROOTS {
             for entry in fs::read_dir(root).into_iter().flatten().flatten() {
                 let name = entry.file_name();
-                let major = name.to_str().and_then(|n| n.strip_prefix(prefix)?.parse().ok());
+                let major = name
+                    .to_str()
+                    .and_then(|n| n.strip_prefix(prefix)?.parse().ok());
                 let bin = entry.path().join("bin");
                 if let Some(major) = major.filter(|m| *m >= OLDEST_MAJOR)
                     && bin.join("initdb").is_file()
@@ -32,9 +34,12 @@ impl Binaries {
             }
         }
         found.sort();
-        found.pop().map(|(_, bin)| Self(bin)).ok_or_else(|| ClusterError::NoBinaries {
-            looked: "/usr/lib/postgresql/*/bin and /usr/pgsql-*/bin".into(),
-        })
+        found
+            .pop()
+            .map(|(_, bin)| Self(bin))
+            .ok_or_else(|| ClusterError::NoBinaries {
+                looked: "/usr/lib/postgresql/*/bin and /usr/pgsql-*/bin".into(),
+            })
     }
 
     pub(crate) fn path(&self, program: &str) -> PathBuf {
@@ -68,7 +73,10 @@ impl Account {
             .lines()
             .map(|line| line.split(':').collect::<Vec<_>>())
             .find(|fields| fields.first() == Some(&name))?;
-        Some(Self { uid: fields.get(2)?.parse().ok()?, gid: fields.get(3)?.parse().ok()? })
+        Some(Self {
+            uid: fields.get(2)?.parse().ok()?,
+            gid: fields.get(3)?.parse().ok()?,
+        })
     }
 }
 
@@ -85,7 +93,10 @@ mod tests {
     #[test]
     fn an_account_is_read_from_passwd() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\npostgres:x:104:110::/var/lib:/bin/sh\n";
-        assert_eq!(Account::named(passwd, "postgres"), Some(Account { uid: 104, gid: 110 }));
+        assert_eq!(
+            Account::named(passwd, "postgres"),
+            Some(Account { uid: 104, gid: 110 })
+        );
         assert_eq!(Account::named(passwd, "post"), None);
     }
 }

@@ -160,7 +160,10 @@ impl Cluster {
 
     /// A connection URL for a database of this cluster, as `role`.
     pub fn url_as(&self, database: &str, role: &str) -> String {
-        format!("postgres:///{database}?host={}&user={role}", self.socket_dir().display())
+        format!(
+            "postgres:///{database}?host={}&user={role}",
+            self.socket_dir().display()
+        )
     }
 
     /// Makes an empty database with a name of its own and returns the name.
@@ -178,7 +181,12 @@ impl Cluster {
     /// # Errors
     /// When the server refuses, for instance because it exists.
     pub fn create_database(&self, name: &str) -> Result<(), ClusterError> {
-        self.psql("postgres", SUPERUSER, &format!("CREATE DATABASE \"{name}\"")).map(drop)
+        self.psql(
+            "postgres",
+            SUPERUSER,
+            &format!("CREATE DATABASE \"{name}\""),
+        )
+        .map(drop)
     }
 
     /// Runs `sql` by psql and returns its output, unaligned and without headers.
@@ -188,7 +196,18 @@ impl Cluster {
     pub fn psql(&self, database: &str, role: &str, sql: &str) -> Result<String, ClusterError> {
         let mut command = Command::new(self.binaries.path("psql"));
         command
-            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", role, "-d", database])
+            .args([
+                "-X",
+                "-q",
+                "-A",
+                "-t",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-U",
+                role,
+                "-d",
+                database,
+            ])
             .arg("-h")
             .arg(self.socket_dir())
             .args(["-c", sql])
@@ -202,11 +221,18 @@ impl Cluster {
     /// When the server does not stop.
     pub fn stop(&self) -> Result<(), ClusterError> {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut child) = server.take() else { return Ok(()) };
+        let Some(mut child) = server.take() else {
+            return Ok(());
+        };
         let mut command = self.command("pg_ctl");
-        command.arg("-D").arg(self.data_dir()).args(["-m", "immediate", "-w", "stop"]);
+        command
+            .arg("-D")
+            .arg(self.data_dir())
+            .args(["-m", "immediate", "-w", "stop"]);
         run("pg_ctl", &mut command)?;
-        child.wait().map_err(|e| failed("waiting for Postgres to end".into(), e))?;
+        child
+            .wait()
+            .map_err(|e| failed("waiting for Postgres to end".into(), e))?;
         Ok(())
     }
 
@@ -250,12 +276,16 @@ impl Cluster {
         let log = File::create(self.log_path())
             .map_err(|e| failed(format!("making {}", self.log_path().display()), e))?;
         let mut command = self.command("postgres");
-        command.arg("-D").arg(self.data_dir()).arg("-k").arg(self.socket_dir());
-        // The cluster lives as long as one test or one demo: it needs no disk safety.
+        command
+            .arg("-D")
+            .arg(self.data_dir())
+            .arg("-k")
+            .arg(self.socket_dir());
+        // The cluster lives as long as one test or one demo: it need not survive a power
+        // cut, but what was committed survives a kill of the server.
         for setting in [
             "listen_addresses=",
             "fsync=off",
-            "synchronous_commit=off",
             "full_page_writes=off",
             "shared_buffers=64MB",
             "max_connections=60",
@@ -264,8 +294,13 @@ impl Cluster {
             command.arg("-c").arg(setting);
         }
         // Away from the terminal's Ctrl-C: the guardian ends it.
-        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::from(log));
-        let child = command.spawn().map_err(|e| failed("starting postgres".into(), e))?;
+        command
+            .process_group(0)
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log));
+        let child = command
+            .spawn()
+            .map_err(|e| failed("starting postgres".into(), e))?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
         self.wait_until_ready()
     }
@@ -277,11 +312,17 @@ impl Cluster {
         let pid_file = self.data_dir().join("postmaster.pid");
         loop {
             let text = fs::read_to_string(&pid_file).unwrap_or_default();
-            if text.lines().nth(7).is_some_and(|status| status.trim() == "ready") {
+            if text
+                .lines()
+                .nth(7)
+                .is_some_and(|status| status.trim() == "ready")
+            {
                 return Ok(());
             }
             let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-            let ended = server.as_mut().is_some_and(|c| matches!(c.try_wait(), Ok(Some(_))));
+            let ended = server
+                .as_mut()
+                .is_some_and(|c| matches!(c.try_wait(), Ok(Some(_))));
             if ended || Instant::now() > deadline {
                 let log = fs::read_to_string(self.log_path()).unwrap_or_default();
                 return Err(ClusterError::NotReady { log });
@@ -306,7 +347,9 @@ impl Drop for Cluster {
 }
 
 fn run(program: &str, command: &mut Command) -> Result<String, ClusterError> {
-    let output = command.output().map_err(|e| failed(format!("running {program}"), e))?;
+    let output = command
+        .output()
+        .map_err(|e| failed(format!("running {program}"), e))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {

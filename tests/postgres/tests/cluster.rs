@@ -10,13 +10,23 @@ use rdmesh_test_postgres::{Cluster, SUPERUSER};
 fn a_cluster_serves_stops_starts_again_and_leaves_nothing() {
     let cluster = Cluster::start().unwrap();
     let database = cluster.new_database().unwrap();
-    let one = cluster.psql(&database, SUPERUSER, "CREATE TABLE t AS SELECT 1 AS n; SELECT n FROM t");
+    let one = cluster.psql(
+        &database,
+        SUPERUSER,
+        "CREATE TABLE t AS SELECT 1 AS n; SELECT n FROM t",
+    );
     assert_eq!(one.unwrap().trim(), "1");
 
     cluster.stop().unwrap();
     assert!(cluster.psql(&database, SUPERUSER, "SELECT 1").is_err());
     cluster.start_again().unwrap();
-    assert_eq!(cluster.psql(&database, SUPERUSER, "SELECT 2").unwrap().trim(), "2");
+    assert_eq!(
+        cluster
+            .psql(&database, SUPERUSER, "SELECT 2")
+            .unwrap()
+            .trim(),
+        "2"
+    );
 
     let dir = cluster.socket_dir();
     drop(cluster);
@@ -56,7 +66,11 @@ fn a_killed_owner_leaves_nothing() {
     owner.wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     while dir.exists() {
-        assert!(Instant::now() < deadline, "{} outlived its owner", dir.display());
+        assert!(
+            Instant::now() < deadline,
+            "{} outlived its owner",
+            dir.display()
+        );
         std::thread::yield_now();
     }
 }

@@ -1,0 +1,140 @@
+-- The join, made when it is asked for, and the documented views over it.
+--
+-- Late job metadata joins by itself, because nothing of the join is stored.
+
+CREATE FUNCTION rdmesh_store.layer_name(layer smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE layer WHEN 1 THEN 'memory' WHEN 2 THEN 'firmware' WHEN 3 THEN 'driver'
+        WHEN 4 THEN 'core' WHEN 5 THEN 'uverbs' ELSE 'unknown' END $$;
+
+CREATE FUNCTION rdmesh_store.verb_name(verb smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE verb WHEN 1 THEN 'alloc_pd' WHEN 2 THEN 'reg_mr' WHEN 3 THEN 'reg_dmabuf_mr'
+        WHEN 4 THEN 'create_cq' WHEN 5 THEN 'create_qp' WHEN 6 THEN 'modify_qp'
+        WHEN 7 THEN 'create_ah' WHEN 8 THEN 'devx_obj_create' WHEN 9 THEN 'devx_obj_modify'
+        WHEN 10 THEN 'devx_umem_reg' WHEN 11 THEN 'firmware_command'
+        WHEN 12 THEN 'async_event' ELSE 'unknown' END $$;
+
+CREATE FUNCTION rdmesh_store.source_name(source smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE source WHEN 1 THEN 'environment' WHEN 2 THEN 'cgroup' WHEN 3 THEN 'placement'
+        ELSE 'none' END $$;
+
+CREATE FUNCTION rdmesh_store.agent_name(agent smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE agent WHEN 1 THEN 'tracer' WHEN 2 THEN 'shaper' ELSE 'unknown' END $$;
+
+CREATE FUNCTION rdmesh_store.state_name(state smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE state WHEN 2 THEN 'running' WHEN 3 THEN 'completed' WHEN 4 THEN 'failed'
+        WHEN 5 THEN 'cancelled' WHEN 6 THEN 'timeout' WHEN 7 THEN 'out_of_memory'
+        WHEN 8 THEN 'node_fail' ELSE 'unknown' END $$;
+
+CREATE FUNCTION rdmesh_store.probe_state_name(state smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE state WHEN 1 THEN 'attached' WHEN 2 THEN 'missing' WHEN 3 THEN 'replaced'
+        WHEN 4 THEN 'detached' ELSE 'unknown' END $$;
+
+CREATE FUNCTION rdmesh_store.attach_name(kind smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE kind WHEN 1 THEN 'fexit' WHEN 2 THEN 'kretprobe' WHEN 3 THEN 'kretprobe_multi'
+        ELSE '' END $$;
+
+-- When an attempt ran, as well as it is known: from its start, else from when it was
+-- first told; to its end, else to the start of the job's next attempt, else open. An
+-- attempt that ended before it started keeps the time between.
+CREATE VIEW rdmesh_store.attempt_windows AS
+SELECT a.job_id, a.requeue, a.restart, a.told,
+       LEAST(b.from_at, b.to_at) AS from_at, GREATEST(b.from_at, b.to_at) AS to_at
+FROM rdmesh_store.attempts a
+CROSS JOIN LATERAL (
+    SELECT COALESCE(a.started_at, a.first_told_at) AS from_at,
+           COALESCE(a.ended_at,
+                    (SELECT min(n.started_at) FROM rdmesh_store.attempts n
+                     WHERE n.job_id = a.job_id AND n.told
+                       AND (n.requeue, n.restart) > (a.requeue, a.restart)
+                       AND n.started_at > a.started_at),
+                    'infinity'::timestamptz) AS to_at
+) b;
+
+-- Attempts with what is odd about what was told. Computed when asked, so that what
+-- comes late heals it.
+CREATE VIEW rdmesh_store.described_attempts AS
+SELECT a.*,
+       COALESCE(a.started_at, a.ended_at, a.first_told_at) AS listed_at,
+       array_remove(ARRAY[
+           CASE WHEN NOT a.told THEN 'no scheduler told of it; failing tasks named it' END,
+           CASE WHEN a.ended_at < a.started_at THEN 'ended before it started' END,
+           CASE WHEN a.told AND a.started_at IS NULL AND a.ended_at IS NOT NULL
+                THEN 'ended, but nobody told when it started' END,
+           CASE WHEN a.told AND a.started_at IS NULL AND a.ended_at IS NULL
+                THEN 'placed, but nobody told that it started' END
+       ], NULL)
+       || ARRAY(SELECT 'host ' || p.host || ' has never reported'
+                FROM rdmesh_store.placements p
+                WHERE p.job_id = a.job_id AND p.requeue = a.requeue AND p.restart = a.restart
+                  AND NOT EXISTS (SELECT FROM rdmesh_store.hosts h WHERE h.host = p.host)
+                ORDER BY p.host) AS marks
+FROM rdmesh_store.attempts a;
+
+-- Which attempt a row belongs to:
+-- 1. the attempt that its environment or cgroup named; where only the job is named
+--    (0/0), the job's attempt that ran at that time;
+-- 2. else the only attempt that was placed on the host at that time;
+-- 3. else none.
+CREATE VIEW rdmesh_store.joined_failures AS
+SELECT f.host, f.at, f.run_id, f.seq, f.ordinal, f.last_at, f.host_first_at, f.host_last_at,
+       f.count, f.verb, f.functions, f.modules, f.layers, f.errnos, f.driver, f.device,
+       f.netdev, f.pci_address, f.tgid, f.tid, f.comm, f.cgroup_path,
+       f.job_id AS named_job_id,
+       COALESCE(f.job_id, p.job_id) AS job_id,
+       CASE WHEN f.job_id IS NULL THEN p.requeue ELSE COALESCE(n.requeue, f.requeue) END AS requeue,
+       CASE WHEN f.job_id IS NULL THEN p.restart ELSE COALESCE(n.restart, f.restart) END AS restart,
+       f.rank, f.local_rank,
+       CASE WHEN f.job_id IS NOT NULL THEN f.source WHEN p.job_id IS NOT NULL THEN 3
+            ELSE 4 END::smallint AS source,
+       f.expected, f.swallowed, f.incomplete, f.marks, f.arguments
+FROM rdmesh_store.failures f
+LEFT JOIN LATERAL (
+    SELECT w.requeue, w.restart
+    FROM rdmesh_store.attempt_windows w
+    WHERE f.job_id IS NOT NULL AND f.requeue = 0 AND f.restart = 0
+      AND w.job_id = f.job_id AND w.told AND f.at >= w.from_at AND f.at < w.to_at
+    ORDER BY w.requeue = 0 AND w.restart = 0 DESC, w.requeue DESC, w.restart DESC
+    LIMIT 1
+) n ON true
+LEFT JOIN LATERAL (
+    SELECT min(q.job_id) AS job_id, min(q.requeue) AS requeue, min(q.restart) AS restart
+    FROM rdmesh_store.placements q
+    JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
+    WHERE f.job_id IS NULL AND q.host = f.host AND f.at >= w.from_at AND f.at < w.to_at
+    HAVING count(*) = 1
+) p ON true;
+
+-- Exact counts by cgroup, with their attempt by the same three rules.
+CREATE VIEW rdmesh_store.joined_counts AS
+SELECT f.host, f.at, f.run_id, f.seq, f.ordinal, f.function, f.module, f.layer, f.errno,
+       f.cgroup_path, f.delta,
+       f.job_id AS named_job_id,
+       COALESCE(f.job_id, p.job_id) AS job_id,
+       CASE WHEN f.job_id IS NULL THEN p.requeue ELSE COALESCE(n.requeue, f.requeue) END AS requeue,
+       CASE WHEN f.job_id IS NULL THEN p.restart ELSE COALESCE(n.restart, f.restart) END AS restart,
+       CASE WHEN f.job_id IS NOT NULL THEN f.source WHEN p.job_id IS NOT NULL THEN 3
+            ELSE 4 END::smallint AS source
+FROM rdmesh_store.failure_counts f
+LEFT JOIN LATERAL (
+    SELECT w.requeue, w.restart
+    FROM rdmesh_store.attempt_windows w
+    WHERE f.job_id IS NOT NULL AND f.requeue = 0 AND f.restart = 0
+      AND w.job_id = f.job_id AND w.told AND f.at >= w.from_at AND f.at < w.to_at
+    ORDER BY w.requeue = 0 AND w.restart = 0 DESC, w.requeue DESC, w.restart DESC
+    LIMIT 1
+) n ON true
+LEFT JOIN LATERAL (
+    SELECT min(q.job_id) AS job_id, min(q.requeue) AS requeue, min(q.restart) AS restart
+    FROM rdmesh_store.placements q
+    JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
+    WHERE f.job_id IS NULL AND q.host = f.host AND f.at >= w.from_at AND f.at < w.to_at
+    HAVING count(*) = 1
+) p ON true
+WHERE f.cgroup_path IS NOT NULL;

@@ -1,0 +1,134 @@
+//! Connecting, migrating, and the store itself.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgConnection, PgPool};
+
+use crate::{ReaderRole, StoreError};
+
+/// Multiranges came with 14, and 15 is the oldest that is tested.
+const OLDEST_MAJOR: i32 = 15;
+
+/// Longer than any query of the collector on a healthy store; a runaway one ends.
+const STATEMENT_TIMEOUT: &str = "30s";
+
+/// A migration may wait for another collector's and build an index.
+const MIGRATION_TIMEOUT: &str = "30min";
+
+/// Of several collectors that start together one migrates. Any constant does.
+const ADVISORY_LOCK: i64 = 0x7264_6d65_7368_0002;
+
+/// How the store is reached.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// `postgres://…`, or `postgres:///DATABASE?host=/directory` for a Unix socket.
+    pub url: String,
+    /// Connections at most.
+    pub connections: u32,
+    /// How long a call waits for a connection.
+    pub acquire_timeout: Duration,
+}
+
+/// The store. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) pool: PgPool,
+    /// Weeks whose partitions are known to be there (see [`crate::partitions`]).
+    pub(crate) weeks: Arc<Mutex<BTreeSet<i32>>>,
+}
+
+impl Store {
+    /// Prepares a pool without connecting: the collector starts while Postgres is away.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`] when the URL cannot be read.
+    pub fn new(options: &StoreOptions) -> Result<Self, StoreError> {
+        // The driver takes any scheme.
+        if !["postgres://", "postgresql://"]
+            .iter()
+            .any(|s| options.url.starts_with(s))
+        {
+            return Err(StoreError::Url("the scheme is not postgres://".to_owned()));
+        }
+        let connect = PgConnectOptions::from_str(&options.url)
+            .map_err(|e| StoreError::Url(e.to_string()))?
+            .application_name("rdmesh-collector")
+            .options([
+                ("statement_timeout", STATEMENT_TIMEOUT),
+                ("timezone", "UTC"),
+                ("search_path", "rdmesh_store"),
+            ]);
+        let pool = PgPoolOptions::new()
+            .max_connections(options.connections)
+            .acquire_timeout(options.acquire_timeout)
+            .connect_lazy_with(connect);
+        Ok(Self {
+            pool,
+            weeks: Arc::default(),
+        })
+    }
+
+    /// Checks the server's version and brings the schema up to date. Runs under an
+    /// advisory lock: of several collectors that start together one migrates.
+    ///
+    /// # Errors
+    /// When the server is too old, does not permit it, or holds a newer schema.
+    pub async fn migrate(&self) -> Result<ReaderRole, StoreError> {
+        // A connection of its own, closed at the end: a migration that fails would leave
+        // its lock and its timeout with the session.
+        let mut connection = self.pool.acquire().await?.detach();
+        let migrated = migrate(&mut connection).await;
+        connection.close().await?;
+        let reader = migrated?;
+        self.create_partitions_ahead(time::OffsetDateTime::now_utc())
+            .await?;
+        Ok(reader)
+    }
+
+    /// Whether Postgres answers.
+    ///
+    /// # Errors
+    /// What keeps it from answering.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+async fn migrate(connection: &mut PgConnection) -> Result<ReaderRole, StoreError> {
+    let version: i32 = sqlx::query_scalar("SELECT current_setting('server_version_num')::int")
+        .fetch_one(&mut *connection)
+        .await?;
+    let major = version / 10_000;
+    if major < OLDEST_MAJOR {
+        return Err(StoreError::ServerTooOld {
+            found: major,
+            needed: OLDEST_MAJOR,
+        });
+    }
+    sqlx::query(&format!("SET statement_timeout = '{MIGRATION_TIMEOUT}'"))
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query("SELECT pg_advisory_lock($1)")
+        .bind(ADVISORY_LOCK)
+        .execute(&mut *connection)
+        .await?;
+    // The list of migrations lives here too, so that it is found whatever the role's
+    // own search path is.
+    sqlx::query("CREATE SCHEMA IF NOT EXISTS rdmesh_store")
+        .execute(&mut *connection)
+        .await?;
+    sqlx::migrate!("./migrations")
+        .run_direct(&mut *connection)
+        .await?;
+    crate::reader::ensure(connection).await
+}

@@ -1,0 +1,328 @@
+//! All that a diagnosis looks at, and the verdicts that came of it.
+
+use sqlx::{Postgres, QueryBuilder, Row};
+use time::OffsetDateTime;
+
+use crate::jobs::AttemptKey;
+use crate::query::push_candidates;
+use crate::{Store, StoreError};
+
+/// Failing returns of an attempt by host, function and errno: exact.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Total {
+    /// The host.
+    pub host: String,
+    /// Kernel function.
+    pub function: String,
+    /// Its module.
+    pub module: String,
+    /// Its layer.
+    pub layer: i16,
+    /// Positive.
+    pub errno: i32,
+    /// How many.
+    pub count: i64,
+}
+
+/// What was watched on a host while an attempt ran.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostWatch {
+    /// The host.
+    pub host: String,
+    /// Whether any agent of it ever reported.
+    pub known: bool,
+    /// The probe report that was in force, encoded: the last before the attempt's end,
+    /// else the first after it.
+    pub probe_report: Option<Vec<u8>>,
+    /// The inventory that was in force, encoded.
+    pub inventory: Option<Vec<u8>>,
+    /// Seconds of the attempt that its tracer reported on.
+    pub watched_seconds: f64,
+    /// Seconds of the attempt until now or its end.
+    pub attempt_seconds: f64,
+    /// Records that its ring dropped meanwhile.
+    pub drops: i64,
+    /// Failures that the counters by cgroup miss.
+    pub counter_overflow: i64,
+}
+
+/// A co-signal near an attempt's failures.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct NearSignal {
+    /// The host.
+    pub host: String,
+    /// When, collector time.
+    pub at: OffsetDateTime,
+    /// Its kind, as the contract numbers it.
+    pub kind: i16,
+    /// Whether it can be a cause.
+    pub independent: bool,
+    /// What it is.
+    pub name: String,
+    /// In words.
+    pub detail: String,
+    /// RDMA device; empty: none.
+    pub device: String,
+}
+
+/// Shaping of a host while an attempt ran, summed over its windows.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Shaping {
+    /// The shaped host.
+    pub host: String,
+    /// Name of the wire.
+    pub wire: String,
+    /// Lowest rate, bit/s.
+    pub rate_bps: i64,
+    /// Windows with a rate and without bypass.
+    pub windows: i64,
+    /// Windows that are invalid: outages and drops.
+    pub invalid: i64,
+    /// Begin of the first.
+    pub from_at: OffsetDateTime,
+    /// End of the last.
+    pub to_at: OffsetDateTime,
+}
+
+/// A verdict as it is kept for SQL. Numbers are those of the contract.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredVerdict {
+    /// `application_arguments`, ….
+    pub class: String,
+    /// Layer.
+    pub layer: i16,
+    /// Verb.
+    pub verb: i16,
+    /// Deepest failing function.
+    pub function: String,
+    /// Its module.
+    pub module: String,
+    /// Positive; 0: none.
+    pub errno: i32,
+    /// Its name.
+    pub errno_name: String,
+    /// Hosts concerned.
+    pub hosts: Vec<String>,
+    /// Devices concerned.
+    pub devices: Vec<String>,
+    /// First failure.
+    pub first_at: Option<OffsetDateTime>,
+    /// `low`, `medium`, `high`.
+    pub confidence: String,
+    /// Whom to call.
+    pub route_to: String,
+    /// The rule that decided.
+    pub rule: String,
+    /// What speaks for it.
+    pub evidence: Vec<String>,
+    /// What speaks against it.
+    pub against: Vec<String>,
+    /// What was not watched.
+    pub unwatched: Vec<String>,
+    /// One sentence.
+    pub summary: String,
+    /// What it means.
+    pub meaning: String,
+    /// What to check next.
+    pub next_steps: Vec<String>,
+}
+
+impl Store {
+    /// Exact failing returns of an attempt.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn totals_of(&self, key: &AttemptKey) -> Result<Vec<Total>, StoreError> {
+        let mut query = QueryBuilder::<Postgres>::new(
+            "SELECT host, function, module, layer, errno, sum(delta)::bigint AS count
+             FROM rdmesh_store.joined_counts WHERE true",
+        );
+        push_candidates(&mut query, &key.job_id);
+        query.push(" AND job_id = ").push_bind(&key.job_id);
+        query
+            .push(" AND requeue = ")
+            .push_bind(i64::from(key.requeue));
+        query
+            .push(" AND restart = ")
+            .push_bind(i64::from(key.restart));
+        query.push(
+            " GROUP BY host, function, module, layer, errno
+              ORDER BY count DESC, host, layer, function, errno",
+        );
+        Ok(query.build_query_as().fetch_all(&self.pool).await?)
+    }
+
+    /// What was watched on `hosts` in `from` … `to`.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn watch_of(
+        &self,
+        hosts: &[String],
+        from: OffsetDateTime,
+        to: OffsetDateTime,
+    ) -> Result<Vec<HostWatch>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT k.host,
+                 EXISTS (SELECT FROM rdmesh_store.hosts h WHERE h.host = k.host) AS known,
+                 (SELECT body FROM rdmesh_store.probe_reports p WHERE p.host = k.host
+                  ORDER BY received_at > $3,
+                           CASE WHEN received_at <= $3 THEN received_at END DESC NULLS LAST,
+                           received_at, seq DESC
+                  LIMIT 1) AS probe_report,
+                 (SELECT body FROM rdmesh_store.inventories i WHERE i.host = k.host
+                  ORDER BY seen_at > $3,
+                           CASE WHEN seen_at <= $3 THEN seen_at END DESC NULLS LAST, seen_at
+                  LIMIT 1) AS inventory,
+                 COALESCE((
+                     SELECT sum(upper(g) - lower(g))::float8 / 1e9
+                     FROM rdmesh_store.agent_runs r,
+                          unnest(r.watched * int8multirange(int8range(
+                              (EXTRACT(epoch FROM $2) * 1e9)::bigint - r.boot_epoch_ns,
+                              GREATEST((EXTRACT(epoch FROM $3) * 1e9)::bigint,
+                                       (EXTRACT(epoch FROM $2) * 1e9)::bigint)
+                                  - r.boot_epoch_ns))) g
+                     WHERE r.host = k.host AND r.agent = 1 AND r.boot_epoch_ns IS NOT NULL
+                 ), 0)::float8 AS watched_seconds,
+                 COALESCE((SELECT sum(delta) FROM rdmesh_store.drops d
+                  WHERE d.host = k.host AND d.kind = 1 AND d.at >= $2
+                    AND d.at < $3 + interval '10 seconds'), 0)::bigint AS drops,
+                 COALESCE((SELECT sum(delta) FROM rdmesh_store.drops d
+                  WHERE d.host = k.host AND d.kind = 2 AND d.at >= $2
+                    AND d.at < $3 + interval '10 seconds'), 0)::bigint AS counter_overflow
+             FROM unnest($1::text[]) WITH ORDINALITY k (host, position)
+             ORDER BY k.position",
+        )
+        .bind(hosts)
+        .bind(from)
+        .bind(to)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(HostWatch {
+                    host: row.try_get("host")?,
+                    known: row.try_get("known")?,
+                    probe_report: row.try_get("probe_report")?,
+                    inventory: row.try_get("inventory")?,
+                    watched_seconds: row.try_get("watched_seconds")?,
+                    attempt_seconds: (to - from).as_seconds_f64().max(0.0),
+                    drops: row.try_get("drops")?,
+                    counter_overflow: row.try_get("counter_overflow")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Co-signals of `hosts` in `from` … `to`, oldest first.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn signals_of(
+        &self,
+        hosts: &[String],
+        from: OffsetDateTime,
+        to: OffsetDateTime,
+        limit: u32,
+    ) -> Result<Vec<NearSignal>, StoreError> {
+        let signals = sqlx::query_as(
+            "SELECT host, at, kind, independent, name, detail, device
+             FROM rdmesh_store.co_signals
+             WHERE host = ANY ($1) AND at >= $2 AND at < $3
+             ORDER BY at, host, run_id, seq, ordinal LIMIT $4",
+        )
+        .bind(hosts)
+        .bind(from)
+        .bind(to)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(signals)
+    }
+
+    /// Shaping of `hosts` in `from` … `to`.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn shaping_of(
+        &self,
+        hosts: &[String],
+        from: OffsetDateTime,
+        to: OffsetDateTime,
+    ) -> Result<Vec<Shaping>, StoreError> {
+        let shaping = sqlx::query_as(
+            "SELECT shaped_host AS host, wire, min(rate_bps) AS rate_bps,
+                    count(*) FILTER (WHERE rate_bps > 0 AND NOT bypass) AS windows,
+                    count(*) FILTER (WHERE invalid <> '{}') AS invalid,
+                    min(at) AS from_at, max(to_at) AS to_at
+             FROM rdmesh_store.wire_windows
+             WHERE shaped_host = ANY ($1) AND at < $3 AND to_at > $2
+               -- Windows are short: this bound lets old partitions be skipped.
+               AND at >= $2 - interval '1 day'
+             GROUP BY shaped_host, wire ORDER BY shaped_host, wire",
+        )
+        .bind(hosts)
+        .bind(from)
+        .bind(to)
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(shaping)
+    }
+
+    /// Keeps a verdict for `rdmesh.diagnoses`.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn keep_verdict(
+        &self,
+        key: &AttemptKey,
+        verdict: &StoredVerdict,
+        now: OffsetDateTime,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO rdmesh_store.verdicts
+                 (job_id, requeue, restart, diagnosed_at, class, layer, verb, function, module,
+                  errno, errno_name, hosts, devices, first_at, confidence, route_to, rule,
+                  evidence, against, unwatched, summary, meaning, next_steps)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+                     $18, $19, $20, $21, $22, $23)
+             ON CONFLICT (job_id, requeue, restart) DO UPDATE SET
+                 diagnosed_at = excluded.diagnosed_at, class = excluded.class,
+                 layer = excluded.layer, verb = excluded.verb, function = excluded.function,
+                 module = excluded.module, errno = excluded.errno,
+                 errno_name = excluded.errno_name, hosts = excluded.hosts,
+                 devices = excluded.devices, first_at = excluded.first_at,
+                 confidence = excluded.confidence, route_to = excluded.route_to,
+                 rule = excluded.rule, evidence = excluded.evidence,
+                 against = excluded.against, unwatched = excluded.unwatched,
+                 summary = excluded.summary, meaning = excluded.meaning,
+                 next_steps = excluded.next_steps",
+        )
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
+        .bind(now)
+        .bind(&verdict.class)
+        .bind(verdict.layer)
+        .bind(verdict.verb)
+        .bind(&verdict.function)
+        .bind(&verdict.module)
+        .bind(verdict.errno)
+        .bind(&verdict.errno_name)
+        .bind(&verdict.hosts)
+        .bind(&verdict.devices)
+        .bind(verdict.first_at)
+        .bind(&verdict.confidence)
+        .bind(&verdict.route_to)
+        .bind(&verdict.rule)
+        .bind(&verdict.evidence)
+        .bind(&verdict.against)
+        .bind(&verdict.unwatched)
+        .bind(&verdict.summary)
+        .bind(&verdict.meaning)
+        .bind(&verdict.next_steps)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+}

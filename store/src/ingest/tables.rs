@@ -1,0 +1,297 @@
+//! Rows of the large tables, collected for one COPY each.
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+
+use crate::StoreError;
+use crate::copy::CopyRows;
+use crate::ingest::{
+    Chain, CoSignal, Count, DropKind, Dropped, Identity, Item, Snapshot, WireWindow,
+};
+
+/// Columns that every large table begins with; `ordinal` only where a snapshot has
+/// several rows.
+macro_rules! columns {
+    ($($name:literal),* $(,)?) => { &["host", "at", "run_id", "seq", $($name),*] };
+}
+
+const SNAPSHOTS: &[&str] = columns![
+    "started_at",
+    "received_at",
+    "inventory_id",
+    "chains",
+    "failures",
+    "drops",
+    "chains_left_out",
+    "marks",
+    "body",
+];
+
+const FAILURES: &[&str] = columns![
+    "ordinal",
+    "last_at",
+    "host_first_at",
+    "host_last_at",
+    "count",
+    "verb",
+    "functions",
+    "modules",
+    "layers",
+    "errnos",
+    "driver",
+    "device",
+    "netdev",
+    "pci_address",
+    "tgid",
+    "tid",
+    "comm",
+    "cgroup_path",
+    "job_id",
+    "requeue",
+    "restart",
+    "source",
+    "rank",
+    "local_rank",
+    "expected",
+    "swallowed",
+    "incomplete",
+    "marks",
+    "arguments",
+];
+
+const FAILURE_COUNTS: &[&str] = columns![
+    "ordinal",
+    "function",
+    "module",
+    "layer",
+    "errno",
+    "delta",
+    "total",
+    "cgroup_path",
+    "job_id",
+    "requeue",
+    "restart",
+    "source",
+];
+
+const DROPS: &[&str] = columns![
+    "ordinal", "kind", "function", "module", "layer", "delta", "total"
+];
+
+const CO_SIGNALS: &[&str] = columns!["ordinal", "kind", "independent", "name", "detail", "device"];
+
+const WIRE_WINDOWS: &[&str] = columns![
+    "to_at",
+    "wire",
+    "shaped_host",
+    "virtual_function",
+    "rate_bps",
+    "sent_bits",
+    "invalid",
+    "bypass",
+    "engine_version",
+    "configuration_hash",
+    "marks",
+    "body",
+];
+
+/// Kinds of rows in `drops`.
+const KIND_RING: i16 = 1;
+const KIND_COUNTER_MAP: i16 = 2;
+
+/// Failing returns of the interval, by the counters of the whole host.
+pub(super) fn failures_of(snapshot: &Snapshot) -> i64 {
+    let of_host = snapshot
+        .counts
+        .iter()
+        .filter(|count| count.cgroup.is_none());
+    of_host.fold(0, |sum, count| sum.saturating_add(count.delta))
+}
+
+/// Records that found no room in the ring.
+pub(super) fn drops_of(snapshot: &Snapshot) -> i64 {
+    let in_ring = snapshot
+        .drops
+        .iter()
+        .filter(|drop| drop.kind == DropKind::Ring);
+    in_ring.fold(0, |sum, drop| sum.saturating_add(drop.delta))
+}
+
+/// One buffer for each large table.
+pub(super) struct LargeTables {
+    snapshots: CopyRows,
+    failures: CopyRows,
+    counts: CopyRows,
+    drops: CopyRows,
+    co_signals: CopyRows,
+    wire_windows: CopyRows,
+}
+
+impl LargeTables {
+    pub(super) fn new() -> Self {
+        Self {
+            snapshots: CopyRows::new("snapshots", SNAPSHOTS),
+            failures: CopyRows::new("failures", FAILURES),
+            counts: CopyRows::new("failure_counts", FAILURE_COUNTS),
+            drops: CopyRows::new("drops", DROPS),
+            co_signals: CopyRows::new("co_signals", CO_SIGNALS),
+            wire_windows: CopyRows::new("wire_windows", WIRE_WINDOWS),
+        }
+    }
+
+    pub(super) fn add_snapshot(&mut self, item: &Item, snapshot: &Snapshot) {
+        let ended_at = snapshot.ended_at;
+        begin(&mut self.snapshots, item, ended_at)
+            .time(snapshot.started_at)
+            .time(item.received_at)
+            .text(&snapshot.inventory_id)
+            .int4(ordinal(snapshot.chains.len()))
+            .int8(failures_of(snapshot))
+            .int8(drops_of(snapshot))
+            .int8(snapshot.chains_left_out)
+            .text_array(&snapshot.marks)
+            .bytes(&snapshot.body);
+        for (index, chain) in snapshot.chains.iter().enumerate() {
+            self.add_failure(item, ordinal(index), chain);
+        }
+        for (index, count) in snapshot.counts.iter().enumerate() {
+            self.add_count(item, ended_at, ordinal(index), count);
+        }
+        for (index, dropped) in snapshot.drops.iter().enumerate() {
+            self.add_drop(item, ended_at, ordinal(index), dropped);
+        }
+        for (index, signal) in snapshot.co_signals.iter().enumerate() {
+            self.add_co_signal(item, ordinal(index), signal);
+        }
+    }
+
+    fn add_failure(&mut self, item: &Item, ordinal: i32, chain: &Chain) {
+        let functions: Vec<String> = chain.steps.iter().map(|s| s.function.clone()).collect();
+        let modules: Vec<String> = chain.steps.iter().map(|s| s.module.clone()).collect();
+        let layers: Vec<i16> = chain.steps.iter().map(|s| s.layer).collect();
+        let errnos: Vec<i32> = chain.steps.iter().map(|s| s.errno).collect();
+        let row = begin(&mut self.failures, item, chain.first_at)
+            .int4(ordinal)
+            .time(chain.last_at)
+            .time(chain.host_first_at)
+            .time(chain.host_last_at)
+            .int8(chain.count)
+            .int2(chain.verb)
+            .text_array(&functions)
+            .text_array(&modules)
+            .int2_array(&layers)
+            .int4_array(&errnos)
+            .text(&chain.driver)
+            .text(&chain.device)
+            .text(&chain.netdev)
+            .text(&chain.pci_address)
+            .int8(i64::from(chain.tgid))
+            .int8(i64::from(chain.tid))
+            .text(&chain.comm)
+            .text(&chain.cgroup_path);
+        identity(row, &chain.identity)
+            .int4_or_null(chain.rank)
+            .int4_or_null(chain.local_rank)
+            .boolean(chain.expected)
+            .boolean(chain.swallowed)
+            .boolean(chain.incomplete)
+            .text_array(&chain.marks)
+            .jsonb_or_null(chain.arguments.as_deref());
+    }
+
+    fn add_count(&mut self, item: &Item, at: OffsetDateTime, ordinal: i32, count: &Count) {
+        const OF_HOST: Identity = Identity {
+            job_id: None,
+            requeue: 0,
+            restart: 0,
+            source: 0,
+        };
+        let row = begin(&mut self.counts, item, at)
+            .int4(ordinal)
+            .text(&count.function)
+            .text(&count.module)
+            .int2(count.layer)
+            .int4(count.errno)
+            .int8(count.delta)
+            .int8(count.total);
+        match &count.cgroup {
+            Some((path, of_cgroup)) => identity(row.text(path), of_cgroup),
+            None => identity(row.null(), &OF_HOST),
+        };
+    }
+
+    fn add_drop(&mut self, item: &Item, at: OffsetDateTime, ordinal: i32, dropped: &Dropped) {
+        begin(&mut self.drops, item, at)
+            .int4(ordinal)
+            .int2(match dropped.kind {
+                DropKind::Ring => KIND_RING,
+                DropKind::CounterMap => KIND_COUNTER_MAP,
+            })
+            .text(&dropped.function)
+            .text(&dropped.module)
+            .int2(dropped.layer)
+            .int8(dropped.delta)
+            .int8(dropped.total);
+    }
+
+    fn add_co_signal(&mut self, item: &Item, ordinal: i32, signal: &CoSignal) {
+        begin(&mut self.co_signals, item, signal.at)
+            .int4(ordinal)
+            .int2(signal.kind)
+            .boolean(signal.independent)
+            .text(&signal.name)
+            .text(&signal.detail)
+            .text(&signal.device);
+    }
+
+    pub(super) fn add_wire_window(&mut self, item: &Item, window: &WireWindow) {
+        begin(&mut self.wire_windows, item, window.from_at)
+            .time(window.to_at)
+            .text(&window.wire)
+            .text(&window.shaped_host)
+            .text(&window.virtual_function)
+            .int8(window.rate_bps)
+            .int8(window.sent_bits)
+            .int2_array(&window.invalid)
+            .boolean(window.bypass)
+            .text(&window.engine_version)
+            .text(&window.configuration_hash)
+            .text_array(&window.marks)
+            .bytes(&window.body);
+    }
+
+    pub(super) async fn send(self, connection: &mut PgConnection) -> Result<(), StoreError> {
+        let Self {
+            snapshots,
+            failures,
+            counts,
+            drops,
+            co_signals,
+            wire_windows,
+        } = self;
+        for rows in [snapshots, failures, counts, drops, co_signals, wire_windows] {
+            rows.send(connection).await?;
+        }
+        Ok(())
+    }
+}
+
+fn begin<'a>(rows: &'a mut CopyRows, item: &Item, at: OffsetDateTime) -> &'a mut CopyRows {
+    rows.row()
+        .text(&item.run.host)
+        .time(at)
+        .uuid(item.run.run_id)
+        .int8(item.sequence)
+}
+
+fn identity<'a>(row: &'a mut CopyRows, identity: &Identity) -> &'a mut CopyRows {
+    row.text_or_null(identity.job_id.as_deref())
+        .int8(identity.requeue)
+        .int8(identity.restart)
+        .int2(identity.source)
+}
+
+/// Positions within a snapshot; its arrays are bounded to far less on receipt.
+fn ordinal(index: usize) -> i32 {
+    i32::try_from(index).unwrap_or(i32::MAX)
+}

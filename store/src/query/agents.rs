@@ -1,0 +1,122 @@
+//! Agents and their last reports.
+
+use sqlx::Row;
+use sqlx::types::Uuid;
+use time::OffsetDateTime;
+
+use crate::{Store, StoreError};
+
+/// The last run of an agent, and what is known of its host.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct AgentStatus {
+    /// The host.
+    pub host: String,
+    /// Kind of agent, as the contract numbers it.
+    pub agent: i16,
+    /// The run.
+    pub run_id: Uuid,
+    /// The boot of its host.
+    pub boot_id: String,
+    /// Its version.
+    pub version: String,
+    /// Where it can be dialled; empty: nowhere.
+    pub address: String,
+    /// When something came from it last.
+    pub last_seen_at: OffsetDateTime,
+    /// Host clock minus collector clock, nanoseconds.
+    pub clock_offset_ns: Option<i64>,
+    /// Jumps of the host's clock in this run.
+    pub clock_jumps: i32,
+    /// Snapshots stored.
+    pub snapshots: i64,
+    /// Items that never came.
+    pub missing: i64,
+    /// Items refused.
+    pub rejected: i64,
+    /// Why the last one was refused.
+    pub last_rejection: Option<String>,
+    /// Failing returns counted.
+    pub failures: i64,
+    /// Records dropped on the host.
+    pub drops: i64,
+    /// Of its last probe report; empty and 0: none came.
+    pub kernel_release: String,
+    /// Logical hooks that are served.
+    pub logical_attached: i32,
+    /// Logical hooks in all.
+    pub logical_total: i32,
+    /// What keeps all probes away; empty: nothing.
+    pub obstacle: String,
+}
+
+/// The probe report that a host sent last.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct StoredReport {
+    /// When it came.
+    pub received_at: OffsetDateTime,
+    /// The message, encoded.
+    pub body: Vec<u8>,
+}
+
+impl Store {
+    /// The last run of every agent, by host and kind.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn agents(&self) -> Result<Vec<AgentStatus>, StoreError> {
+        let rows = sqlx::query_as(
+            "SELECT r.host, r.agent, r.run_id, r.boot_id, r.version, r.address, r.last_seen_at,
+                    r.clock_offset_ns, r.clock_jumps, r.snapshots,
+                    -- What was given up is a hole in the sequence as well.
+                    GREATEST(r.given_up,
+                             COALESCE(upper(range_merge(r.seqs)) - 1, 0)
+                             - (SELECT COALESCE(sum(upper(s) - lower(s)), 0)::bigint
+                                FROM unnest(r.seqs) s)) AS missing,
+                    r.rejected, r.last_rejection, r.failures, r.drops,
+                    COALESCE(p.kernel_release, '') AS kernel_release,
+                    COALESCE(p.logical_attached, 0) AS logical_attached,
+                    COALESCE(p.logical_total, 0) AS logical_total,
+                    COALESCE(p.obstacle, '') AS obstacle
+             FROM (SELECT DISTINCT ON (host, agent) * FROM rdmesh_store.agent_runs
+                   ORDER BY host, agent, first_hello_at DESC, last_seen_at DESC) r
+             LEFT JOIN LATERAL (
+                 SELECT kernel_release, logical_attached, logical_total, obstacle
+                 FROM rdmesh_store.probe_reports q
+                 WHERE q.host = r.host AND r.agent = 1
+                 ORDER BY received_at DESC, seq DESC LIMIT 1
+             ) p ON true
+             ORDER BY r.host, r.agent",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows)
+    }
+
+    /// The probe report that a host sent last.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn last_probe_report(&self, host: &str) -> Result<Option<StoredReport>, StoreError> {
+        let report = sqlx::query_as(
+            "SELECT received_at, body FROM rdmesh_store.probe_reports
+             WHERE host = $1 ORDER BY received_at DESC, seq DESC LIMIT 1",
+        )
+        .bind(host)
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(report)
+    }
+
+    /// Whether any agent of the host ever said Hello.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn host_is_known(&self, host: &str) -> Result<bool, StoreError> {
+        let row =
+            sqlx::query("SELECT EXISTS (SELECT FROM rdmesh_store.hosts WHERE host = $1) AS known")
+                .bind(host)
+                .fetch_one(&self.pool)
+                .await?;
+        Ok(row.try_get("known")?)
+    }
+}

@@ -1,0 +1,263 @@
+//! Failures, joined with their attempts.
+
+use sqlx::types::Uuid;
+use sqlx::{Postgres, QueryBuilder, Row};
+use time::OffsetDateTime;
+
+use crate::ingest::Step;
+use crate::jobs::{AttemptKey, key_of};
+use crate::{Store, StoreError};
+
+/// A coalesced failing call, with the attempt that it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The host.
+    pub host: String,
+    /// First call, collector time.
+    pub first_at: OffsetDateTime,
+    /// Last call, collector time.
+    pub last_at: OffsetDateTime,
+    /// How many calls.
+    pub count: i64,
+    /// What the application asked for.
+    pub verb: i16,
+    /// Innermost first.
+    pub steps: Vec<Step>,
+    /// Module of the RDMA driver.
+    pub driver: String,
+    /// RDMA device.
+    pub device: String,
+    /// Its network interface.
+    pub netdev: String,
+    /// Its PCI address.
+    pub pci_address: String,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name of the thread.
+    pub comm: String,
+    /// Path of its cgroup.
+    pub cgroup_path: String,
+    /// RANK.
+    pub rank: Option<i32>,
+    /// LOCAL_RANK.
+    pub local_rank: Option<i32>,
+    /// Whose it is; none: no attempt could be named.
+    pub attempt: Option<AttemptKey>,
+    /// How that is known, as the contract numbers it.
+    pub source: i16,
+    /// Part of normal work.
+    pub expected: bool,
+    /// It did not reach user space.
+    pub swallowed: bool,
+    /// Records were dropped while it grew.
+    pub incomplete: bool,
+    /// What is odd about the row.
+    pub marks: Vec<String>,
+    /// What the arguments of one such call said, as a JSON object.
+    pub arguments: Option<String>,
+    /// Its place in lists.
+    pub cursor: FailureCursor,
+}
+
+/// A place in a list of failures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailureCursor {
+    /// [`Failure::first_at`].
+    pub at: OffsetDateTime,
+    /// [`Failure::host`].
+    pub host: String,
+    /// Run of the agent.
+    pub run_id: Uuid,
+    /// Sequence of the snapshot.
+    pub seq: i64,
+    /// Place within the snapshot.
+    pub ordinal: i32,
+}
+
+/// Which failures to list. None does not filter.
+#[derive(Debug, Clone, Default)]
+pub struct FailureFilter {
+    /// Of this job.
+    pub job_id: Option<String>,
+    /// Of this requeue count; with a job only.
+    pub requeue: Option<u32>,
+    /// Of this restart count; with a job only.
+    pub restart: Option<u32>,
+    /// On this host.
+    pub host: Option<String>,
+    /// On this RDMA device.
+    pub device: Option<String>,
+    /// With this function anywhere in the chain.
+    pub function: Option<String>,
+    /// With this errno anywhere in the chain.
+    pub errno: Option<i32>,
+    /// At or after this.
+    pub from: Option<OffsetDateTime>,
+    /// Before this.
+    pub to: Option<OffsetDateTime>,
+    /// Also those that are part of normal work.
+    pub include_expected: bool,
+    /// Oldest first instead of newest first.
+    pub oldest_first: bool,
+    /// Continue after this one.
+    pub after: Option<FailureCursor>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+const COLUMNS: &str = "host, at, run_id, seq, ordinal, last_at, count, verb, functions, modules,
+    layers, errnos, driver, device, netdev, pci_address, tgid, tid, comm, cgroup_path, rank,
+    local_rank, job_id, requeue, restart, source, expected, swallowed, incomplete, marks,
+    arguments::text AS arguments";
+
+impl Store {
+    /// Failures by any of the filters.
+    ///
+    /// # Errors
+    /// When Postgres is away, or the query ran longer than it may.
+    pub async fn list_failures(&self, filter: &FailureFilter) -> Result<Vec<Failure>, StoreError> {
+        let mut query = QueryBuilder::<Postgres>::new(format!(
+            "SELECT {COLUMNS} FROM rdmesh_store.joined_failures WHERE true"
+        ));
+        push_job(&mut query, filter);
+        if let Some(host) = &filter.host {
+            query.push(" AND host = ").push_bind(host);
+        }
+        if let Some(device) = &filter.device {
+            query.push(" AND device = ").push_bind(device);
+        }
+        if let Some(function) = &filter.function {
+            query
+                .push(" AND ")
+                .push_bind(function)
+                .push(" = ANY (functions)");
+        }
+        if let Some(errno) = filter.errno {
+            query.push(" AND ").push_bind(errno).push(" = ANY (errnos)");
+        }
+        if let Some(from) = filter.from {
+            query.push(" AND at >= ").push_bind(from);
+        }
+        if let Some(to) = filter.to {
+            query.push(" AND at < ").push_bind(to);
+        }
+        if !filter.include_expected {
+            query.push(" AND NOT expected");
+        }
+        if let Some(after) = &filter.after {
+            query.push(if filter.oldest_first {
+                " AND (at, host, run_id, seq, ordinal) > ("
+            } else {
+                " AND (at, host, run_id, seq, ordinal) < ("
+            });
+            query.push_bind(after.at).push(", ").push_bind(&after.host);
+            query
+                .push(", ")
+                .push_bind(after.run_id)
+                .push(", ")
+                .push_bind(after.seq);
+            query.push(", ").push_bind(after.ordinal).push(")");
+        }
+        query.push(if filter.oldest_first {
+            " ORDER BY at, host, run_id, seq, ordinal"
+        } else {
+            " ORDER BY at DESC, host DESC, run_id DESC, seq DESC, ordinal DESC"
+        });
+        query.push(" LIMIT ").push_bind(i64::from(filter.limit));
+        let rows = query.build().fetch_all(&self.pool).await?;
+        rows.iter().map(failure).collect()
+    }
+}
+
+/// The join gives the attempt; the condition before it lets Postgres find the
+/// candidates by index: rows that name the job, and rows that name none on hosts and
+/// at times where the job was placed.
+fn push_job<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFilter) {
+    let Some(job_id) = &filter.job_id else { return };
+    push_candidates(query, job_id);
+    query.push(" AND job_id = ").push_bind(job_id);
+    if let Some(requeue) = filter.requeue {
+        query.push(" AND requeue = ").push_bind(i64::from(requeue));
+    }
+    if let Some(restart) = filter.restart {
+        query.push(" AND restart = ").push_bind(i64::from(restart));
+    }
+}
+
+/// Rows that can belong to `job_id` at all.
+pub(crate) fn push_candidates<'a>(query: &mut QueryBuilder<'a, Postgres>, job_id: &'a str) {
+    query.push(" AND (named_job_id = ").push_bind(job_id);
+    query.push(" OR (named_job_id IS NULL AND host = ANY (ARRAY(");
+    query.push("SELECT p.host FROM rdmesh_store.placements p WHERE p.job_id = ");
+    query.push_bind(job_id).push("))");
+    for (comparison, bound) in [(">=", "min(w.from_at)"), ("<", "max(w.to_at)")] {
+        query.push(format!(
+            " AND at {comparison} (SELECT {bound} FROM rdmesh_store.attempt_windows w
+               WHERE w.job_id = "
+        ));
+        query.push_bind(job_id).push(")");
+    }
+    query.push("))");
+}
+
+fn failure(row: &sqlx::postgres::PgRow) -> Result<Failure, StoreError> {
+    let functions: Vec<String> = row.try_get("functions")?;
+    let modules: Vec<String> = row.try_get("modules")?;
+    let layers: Vec<i16> = row.try_get("layers")?;
+    let errnos: Vec<i32> = row.try_get("errnos")?;
+    let steps = functions
+        .into_iter()
+        .zip(modules)
+        .zip(layers.into_iter().zip(errnos))
+        .map(|((function, module), (layer, errno))| Step {
+            function,
+            module,
+            layer,
+            errno,
+        })
+        .collect();
+    let attempt = match row.try_get::<Option<String>, _>("job_id")? {
+        Some(job) => Some(key_of(
+            job,
+            row.try_get("requeue")?,
+            row.try_get("restart")?,
+        )),
+        None => None,
+    };
+    let host: String = row.try_get("host")?;
+    let at = row.try_get("at")?;
+    Ok(Failure {
+        first_at: at,
+        last_at: row.try_get("last_at")?,
+        count: row.try_get("count")?,
+        verb: row.try_get("verb")?,
+        steps,
+        driver: row.try_get("driver")?,
+        device: row.try_get("device")?,
+        netdev: row.try_get("netdev")?,
+        pci_address: row.try_get("pci_address")?,
+        tgid: u32::try_from(row.try_get::<i64, _>("tgid")?).unwrap_or_default(),
+        tid: u32::try_from(row.try_get::<i64, _>("tid")?).unwrap_or_default(),
+        comm: row.try_get("comm")?,
+        cgroup_path: row.try_get("cgroup_path")?,
+        rank: row.try_get("rank")?,
+        local_rank: row.try_get("local_rank")?,
+        attempt,
+        source: row.try_get("source")?,
+        expected: row.try_get("expected")?,
+        swallowed: row.try_get("swallowed")?,
+        incomplete: row.try_get("incomplete")?,
+        marks: row.try_get("marks")?,
+        arguments: row.try_get("arguments")?,
+        cursor: FailureCursor {
+            at,
+            host: host.clone(),
+            run_id: row.try_get("run_id")?,
+            seq: row.try_get("seq")?,
+            ordinal: row.try_get("ordinal")?,
+        },
+        host,
+    })
+}

@@ -1,0 +1,68 @@
+//! The read-only role.
+
+use sqlx::{Connection, PgConnection};
+
+use crate::StoreError;
+
+/// The role that sees the views of schema `rdmesh` and nothing else.
+pub const READER_ROLE: &str = "rdmesh_reader";
+
+/// Whether the read-only role is usable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReaderRole {
+    /// It exists and may read the views.
+    Ready,
+    /// The collector's role may not make it; this is what a superuser has to run.
+    Missing {
+        /// A statement for psql.
+        run: String,
+    },
+}
+
+/// Makes the role when permitted, and grants it the views.
+pub(crate) async fn ensure(connection: &mut PgConnection) -> Result<ReaderRole, StoreError> {
+    let exists: bool =
+        sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)")
+            .bind(READER_ROLE)
+            .fetch_one(&mut *connection)
+            .await?;
+    if !exists && !create(connection).await? {
+        return Ok(ReaderRole::Missing {
+            run: format!("CREATE ROLE {READER_ROLE} LOGIN; -- then restart the collector"),
+        });
+    }
+    for grant in [
+        format!("GRANT USAGE ON SCHEMA rdmesh TO {READER_ROLE}"),
+        format!("GRANT SELECT ON ALL TABLES IN SCHEMA rdmesh TO {READER_ROLE}"),
+    ] {
+        sqlx::query(&grant).execute(&mut *connection).await?;
+    }
+    Ok(ReaderRole::Ready)
+}
+
+/// Whether the role is there afterwards. Roles belong to the whole cluster: another
+/// database's collector may make it at the same moment.
+async fn create(connection: &mut PgConnection) -> Result<bool, StoreError> {
+    let mut transaction = connection.begin().await?;
+    let created = sqlx::query(&format!("CREATE ROLE {READER_ROLE} LOGIN"))
+        .execute(&mut *transaction)
+        .await;
+    match created {
+        Ok(_) => {
+            transaction.commit().await?;
+            Ok(true)
+        }
+        Err(sqlx::Error::Database(error)) => {
+            let code = error.code().unwrap_or_default().into_owned();
+            transaction.rollback().await?;
+            match code.as_str() {
+                // duplicate_object; unique_violation when both were made at once.
+                "42710" | "23505" => Ok(true),
+                // insufficient_privilege
+                "42501" => Ok(false),
+                _ => Err(sqlx::Error::Database(error).into()),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
+}

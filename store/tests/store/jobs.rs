@@ -1,0 +1,335 @@
+//! Job metadata in any order, and the join.
+
+use rdmesh_store::evidence::StoredVerdict;
+use rdmesh_store::jobs::{End, JobCursor, JobFilter};
+use rdmesh_store::query::FailureFilter;
+use time::OffsetDateTime;
+
+use crate::made::{
+    Database, NOW, at, attempt, chain, hello, named, nobody, placed_on, run, snapshot, start,
+};
+
+const FAILED: i16 = 4;
+const RUNNING: i16 = 2;
+
+fn end(job: &str, requeue: u32, ended_at: Option<OffsetDateTime>) -> End {
+    End {
+        attempt: attempt(job, requeue),
+        state: FAILED,
+        ended_at,
+        exit_code: Some(1),
+        exit_reason: "ranks died".into(),
+    }
+}
+
+#[tokio::test]
+async fn start_place_end_give_one_attempt_and_repeat_without_effect() {
+    let db = Database::new().await;
+    for _ in 0..2 {
+        db.store
+            .start_job(&start("7", 0, Some(at(0)), &["gpu-01"]), at(1))
+            .await
+            .unwrap();
+        db.store
+            .place_job(&attempt("7", 0), &[placed_on("gpu-02")], at(2))
+            .await
+            .unwrap();
+        db.store
+            .end_job(&end("7", 0, Some(at(9))), at(10))
+            .await
+            .unwrap();
+    }
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!(
+        (job.state, job.started_at, job.ended_at),
+        (FAILED, Some(at(0)), Some(at(9)))
+    );
+    assert_eq!((job.user.as_str(), job.exit_code), ("ada", Some(1)));
+    assert_eq!(job.labels, "{\"team\": \"x\"}");
+    assert_eq!(
+        job.marks,
+        [
+            "host gpu-01 has never reported",
+            "host gpu-02 has never reported"
+        ]
+    );
+    let placements = db.store.placements_of(&attempt("7", 0)).await.unwrap();
+    assert_eq!(placements, [placed_on("gpu-01"), placed_on("gpu-02")]);
+    assert_eq!(
+        db.read("SELECT state, exit_reason, marks FROM rdmesh.jobs"),
+        "failed|ranks died|{\"host gpu-01 has never reported\",\"host gpu-02 has never reported\"}"
+    );
+    assert_eq!(db.read("SELECT count(*) FROM rdmesh.placements"), "2");
+}
+
+#[tokio::test]
+async fn an_end_that_comes_first_stays_an_end() {
+    let db = Database::new().await;
+    db.store
+        .end_job(&end("7", 0, Some(at(9))), at(10))
+        .await
+        .unwrap();
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!((job.state, job.started_at), (FAILED, None));
+    assert_eq!(job.marks, ["ended, but nobody told when it started"]);
+
+    db.store
+        .start_job(&start("7", 0, None, &[]), at(11))
+        .await
+        .unwrap();
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!((job.state, job.started_at), (FAILED, None));
+
+    db.store
+        .start_job(&start("7", 0, Some(at(3)), &[]), at(12))
+        .await
+        .unwrap();
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!(
+        (job.state, job.started_at, job.marks.len()),
+        (FAILED, Some(at(3)), 0)
+    );
+}
+
+#[tokio::test]
+async fn ended_before_it_started_is_kept_and_marked() {
+    let db = Database::new().await;
+    db.store
+        .start_job(&start("7", 0, Some(at(9)), &[]), at(9))
+        .await
+        .unwrap();
+    db.store
+        .end_job(&end("7", 0, Some(at(2))), at(10))
+        .await
+        .unwrap();
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!(job.marks, ["ended before it started"]);
+    assert_eq!((job.started_at, job.ended_at), (Some(at(9)), Some(at(2))));
+}
+
+#[tokio::test]
+async fn placed_without_start_is_unknown_and_marked() {
+    let db = Database::new().await;
+    db.store
+        .place_job(&attempt("7", 0), &[placed_on("gpu-01")], at(2))
+        .await
+        .unwrap();
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!(job.state, 1);
+    assert_eq!(job.marks[0], "placed, but nobody told that it started");
+    db.store
+        .start_job(&start("7", 0, None, &[]), at(3))
+        .await
+        .unwrap();
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!((job.state, job.started_at), (RUNNING, Some(at(3))));
+}
+
+/// (job, requeue, source) of every failure, oldest first.
+fn joined(db: &Database) -> String {
+    db.read(
+        "SELECT string_agg(COALESCE(job_id || '/' || requeue, '-') || ' ' || source, ', ' \
+         ORDER BY first_at) FROM rdmesh.failures",
+    )
+}
+
+#[tokio::test]
+async fn metadata_that_comes_after_the_failures_joins_all_the_same() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    let chains = vec![chain(at(5), nobody()), chain(at(20), nobody())];
+    db.store
+        .ingest(&[snapshot(&run, 1, chains, vec![], vec![])])
+        .await
+        .unwrap();
+    assert_eq!(joined(&db), "- none, - none");
+    db.store
+        .start_job(&start("7", 2, Some(at(1)), &["gpu-01"]), at(60))
+        .await
+        .unwrap();
+    assert_eq!(joined(&db), "7/2 placement, 7/2 placement");
+    db.store
+        .end_job(&end("7", 2, Some(at(10))), at(61))
+        .await
+        .unwrap();
+    assert_eq!(joined(&db), "7/2 placement, - none");
+    let of_job = FailureFilter {
+        job_id: Some("7".into()),
+        limit: 9,
+        ..Default::default()
+    };
+    let listed = db.store.list_failures(&of_job).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].attempt, Some(attempt("7", 2)));
+}
+
+#[tokio::test]
+async fn two_attempts_on_a_host_at_once_name_none_unless_the_task_does() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    let chains = vec![chain(at(5), nobody()), chain(at(6), named("8", 0, 1))];
+    db.store
+        .ingest(&[snapshot(&run, 1, chains, vec![], vec![])])
+        .await
+        .unwrap();
+    for job in ["7", "8"] {
+        db.store
+            .start_job(&start(job, 0, Some(at(1)), &["gpu-01"]), at(1))
+            .await
+            .unwrap();
+    }
+    assert_eq!(joined(&db), "- none, 8/0 environment");
+}
+
+#[tokio::test]
+async fn a_job_named_without_its_attempt_takes_the_attempt_of_that_time() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    let chains = vec![
+        chain(at(5), named("7", 0, 2)),
+        chain(at(15), named("7", 0, 2)),
+        chain(at(25), named("7", 0, 2)),
+        chain(at(26), named("7", 1, 1)),
+    ];
+    db.store
+        .ingest(&[snapshot(&run, 1, chains, vec![], vec![])])
+        .await
+        .unwrap();
+    // Nobody told of it yet: the attempt that the tasks named is there.
+    let untold = db.store.attempts_of("7").await.unwrap();
+    assert_eq!(untold.len(), 2);
+    assert_eq!(
+        untold[0].marks,
+        ["no scheduler told of it; failing tasks named it"]
+    );
+
+    db.store
+        .start_job(&start("7", 0, Some(at(1)), &["gpu-01"]), at(30))
+        .await
+        .unwrap();
+    db.store
+        .end_job(&end("7", 0, Some(at(10))), at(30))
+        .await
+        .unwrap();
+    db.store
+        .start_job(&start("7", 1, Some(at(12)), &["gpu-01"]), at(30))
+        .await
+        .unwrap();
+    db.store
+        .end_job(&end("7", 1, Some(at(20))), at(30))
+        .await
+        .unwrap();
+    db.store
+        .start_job(&start("7", 2, Some(at(21)), &["gpu-01"]), at(30))
+        .await
+        .unwrap();
+    assert_eq!(
+        joined(&db),
+        "7/0 cgroup, 7/1 cgroup, 7/2 cgroup, 7/1 environment"
+    );
+    assert_eq!(db.store.attempts_of("7").await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn an_attempt_without_an_end_ends_when_the_next_one_starts() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    let chains = vec![chain(at(5), nobody()), chain(at(15), nobody())];
+    db.store
+        .ingest(&[snapshot(&run, 1, chains, vec![], vec![])])
+        .await
+        .unwrap();
+    db.store
+        .start_job(&start("7", 0, Some(at(1)), &["gpu-01"]), at(1))
+        .await
+        .unwrap();
+    db.store
+        .start_job(&start("7", 1, Some(at(10)), &["gpu-01"]), at(10))
+        .await
+        .unwrap();
+    assert_eq!(joined(&db), "7/0 placement, 7/1 placement");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first_by_page_and_filter() {
+    let db = Database::new().await;
+    for (n, job) in (0..).zip(["a", "b", "c"]) {
+        db.store
+            .start_job(&start(job, 0, Some(at(n)), &["gpu-01"]), at(n))
+            .await
+            .unwrap();
+    }
+    db.store
+        .end_job(&end("b", 0, Some(at(5))), at(5))
+        .await
+        .unwrap();
+    let ids = |jobs: Vec<rdmesh_store::jobs::Attempt>| {
+        jobs.into_iter()
+            .map(|job| job.key.job_id)
+            .collect::<Vec<_>>()
+    };
+    let mut filter = JobFilter {
+        limit: 2,
+        ..JobFilter::default()
+    };
+    let page = db.store.list_jobs(&filter).await.unwrap();
+    filter.after = Some(JobCursor {
+        listed_at: page[1].listed_at,
+        key: page[1].key.clone(),
+    });
+    assert_eq!(ids(page), ["c", "b"]);
+    assert_eq!(ids(db.store.list_jobs(&filter).await.unwrap()), ["a"]);
+    let running = JobFilter {
+        limit: 9,
+        state: Some(RUNNING),
+        host: Some("gpu-01".into()),
+        user: Some("ada".into()),
+        from: Some(at(4)),
+        to: Some(at(60)),
+        after: None,
+    };
+    assert_eq!(ids(db.store.list_jobs(&running).await.unwrap()), ["c", "a"]);
+}
+
+#[tokio::test]
+async fn a_verdict_is_kept_and_replaced() {
+    let db = Database::new().await;
+    let mut verdict = StoredVerdict {
+        class: "application_arguments".into(),
+        layer: 1,
+        verb: 2,
+        function: "ib_umem_get".into(),
+        module: "ib_uverbs".into(),
+        errno: 14,
+        errno_name: "EFAULT".into(),
+        hosts: vec!["gpu-01".into()],
+        devices: vec![],
+        first_at: Some(NOW),
+        confidence: "high".into(),
+        route_to: "application owner".into(),
+        rule: "r".into(),
+        evidence: vec![],
+        against: vec![],
+        unwatched: vec![],
+        summary: "s".into(),
+        meaning: "m".into(),
+        next_steps: vec!["look".into()],
+    };
+    db.store
+        .keep_verdict(&attempt("7", 0), &verdict, at(1))
+        .await
+        .unwrap();
+    verdict.confidence = "low".into();
+    db.store
+        .keep_verdict(&attempt("7", 0), &verdict, at(2))
+        .await
+        .unwrap();
+    assert_eq!(
+        db.read("SELECT job_id, class, layer, verb, confidence, next_steps FROM rdmesh.diagnoses"),
+        "7|application_arguments|memory|reg_mr|low|{look}"
+    );
+}
