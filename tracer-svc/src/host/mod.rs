@@ -12,6 +12,9 @@ mod memory;
 mod nldev;
 mod roots;
 
+#[cfg(test)]
+mod tests;
+
 pub use devices::{DeviceFacts, Devices};
 pub use inventory::{Inventories, Inventory, scan};
 pub use nldev::{DriverNames, driver_names};

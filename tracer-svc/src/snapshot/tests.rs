@@ -25,6 +25,7 @@ fn report() -> Report {
             hook: catalogue.hooks.iter().find(|h| h.name == *hook).unwrap().clone(),
             module: "ib_uverbs".to_owned(),
             function: (*function).to_owned(),
+            role: crate::catalogue::Role::Main,
             found: Found::Name,
             state: ProbeState::Attached(Mechanism::Fexit),
         })
