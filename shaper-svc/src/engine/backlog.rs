@@ -1,5 +1,7 @@
 //! The waiting frames of one wire: one slab, and lists that run through it.
 
+use super::Frame;
+
 /// No frame: the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -14,6 +16,15 @@ pub(super) struct Slot {
     pub(super) len: u16,
     pub(super) is_cnp: bool,
 }
+
+const VACANT: Slot = Slot {
+    handle: 0,
+    key: 0,
+    arrived_ps: 0,
+    next: NONE,
+    len: 0,
+    is_cnp: false,
+};
 
 /// A list through the slab. `shared` and `key` speak of the sub-queue it stands for.
 #[derive(Debug, Clone, Copy)]
@@ -39,34 +50,40 @@ const EMPTY: List = List {
 };
 
 impl List {
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head == NONE
+    }
+
+    #[inline]
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Takes the first frame out, leaving it counted; `next` follows it.
+    #[inline]
+    pub(super) fn detach(&mut self, next: u32) {
+        self.head = next;
     }
 }
 
 /// Slab, free slots and lists.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    slots: Box<[Slot]>,
+    pub(super) slots: Box<[Slot]>,
+    pub(super) lists: Box<[List]>,
     /// A stack: the slot freed last is the one still in the cache.
-    free: Vec<u32>,
-    lists: Box<[List]>,
+    free: Box<[u32]>,
+    free_frames: usize,
 }
 
 impl Backlog {
     pub(super) fn new(frames: u32, lists: u32) -> Self {
-        let slot = Slot {
-            handle: 0,
-            key: 0,
-            arrived_ps: 0,
-            next: NONE,
-            len: 0,
-            is_cnp: false,
-        };
         Self {
-            slots: vec![slot; frames as usize].into_boxed_slice(),
-            free: (0..frames).rev().collect(),
+            slots: vec![VACANT; frames as usize].into_boxed_slice(),
             lists: vec![EMPTY; lists as usize].into_boxed_slice(),
+            free: (0..frames).rev().collect(),
+            free_frames: frames as usize,
         }
     }
 
@@ -76,12 +93,14 @@ impl Backlog {
         (frames as usize * per_frame + lists as usize * size_of::<List>()) as u64
     }
 
+    #[inline]
     pub(super) fn free_frames(&self) -> usize {
-        self.free.len()
+        self.free_frames
     }
 
+    #[inline]
     pub(super) fn waiting_frames(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free_frames
     }
 
     #[inline]
@@ -106,18 +125,31 @@ impl Backlog {
         self.slots.get(head as usize).map(|slot| (head, slot))
     }
 
-    /// Stores a frame that belongs to no list yet.
+    /// Stores a frame that belongs to no list yet. There is a free slot.
     #[inline]
-    pub(super) fn store(&mut self, frame: Slot) -> Option<u32> {
-        let slot = self.free.pop()?;
-        self.slots[slot as usize] = frame;
-        Some(slot)
+    pub(super) fn store(&mut self, frame: &Frame) -> u32 {
+        self.free_frames = self.free_frames.wrapping_sub(1);
+        let slot = self.free[self.free_frames];
+        self.slots[slot as usize] = Slot {
+            handle: frame.handle,
+            key: frame.key,
+            arrived_ps: frame.arrived_ps,
+            next: NONE,
+            len: frame.len,
+            is_cnp: frame.is_cnp,
+        };
+        slot
     }
 
-    /// Gives a slot back.
+    /// Gives slots back, in reverse, so that they are filled again in their order.
     #[inline]
-    pub(super) fn release(&mut self, slot: u32) {
-        self.free.push(slot);
+    pub(super) fn release(&mut self, slots: impl DoubleEndedIterator<Item = u32>) {
+        let mut free_frames = self.free_frames;
+        for slot in slots.rev() {
+            self.free[free_frames] = slot;
+            free_frames = free_frames.wrapping_add(1);
+        }
+        self.free_frames = free_frames;
     }
 
     /// Appends a stored frame, whose `next` is [`NONE`]; true if the list was empty.
@@ -136,21 +168,11 @@ impl Backlog {
         was_empty
     }
 
-    /// Takes the first frame of a list out, leaving it counted; true if the list is
-    /// empty now.
-    #[inline]
-    pub(super) fn detach_front(&mut self, list: u32, slot: u32) -> bool {
-        let next = self.slots[slot as usize].next;
-        let list = &mut self.lists[list as usize];
-        list.head = next;
-        next == NONE
-    }
-
     /// Takes the first frame of a list out for good, to be appended to another.
     pub(super) fn unstage(&mut self, list: u32, slot: u32) {
-        self.detach_front(list, slot);
-        self.slots[slot as usize].next = NONE;
+        let next = std::mem::replace(&mut self.slots[slot as usize].next, NONE);
         let list = &mut self.lists[list as usize];
+        list.head = next;
         list.frames = list.frames.wrapping_sub(1);
     }
 

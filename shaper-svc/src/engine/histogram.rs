@@ -35,6 +35,21 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// Counts many values; the same as [`Histogram::record`] for each, cheaper.
+    #[inline]
+    pub fn record_all(&mut self, values: impl Iterator<Item = u64>) {
+        let mut max = self.max;
+        let mut count = 0_u64;
+        for value in values {
+            let bucket = &mut self.buckets[bucket_of(value)];
+            *bucket = bucket.wrapping_add(1);
+            max = max.max(value);
+            count = count.wrapping_add(1);
+        }
+        self.max = max;
+        self.total += count;
+    }
+
     /// Values counted.
     #[must_use]
     pub const fn total(&self) -> u64 {

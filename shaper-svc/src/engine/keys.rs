@@ -64,34 +64,43 @@ impl KeyTable {
         (key.wrapping_mul(SPREAD) >> self.shift) as usize
     }
 
+    /// What is known of `key`, if it has a backlog.
+    #[inline]
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut KeyEntry> {
+        let place = self.place_of(key);
+        let entry = &mut self.entries[place];
+        (entry.queue != VACANT).then_some(entry)
+    }
+
+    /// The sub-queue of `key`, or a number that is no sub-queue's.
+    #[inline]
+    pub(super) fn queue_of(&self, key: u64) -> u32 {
+        self.entries[self.place_of(key)].queue
+    }
+
+    /// Enters a key that has no backlog yet.
+    pub(super) fn insert(&mut self, entry: KeyEntry) {
+        let place = self.place_of(entry.key);
+        self.entries[place] = entry;
+    }
+
     /// The place of `key`, or the vacant place where it would go.
     #[inline]
-    pub(super) fn place_of(&self, key: u64) -> usize {
+    fn place_of(&self, key: u64) -> usize {
         let mut place = self.home_of(key);
         loop {
             let entry = &self.entries[place & self.mask];
             if entry.key == key || entry.queue == VACANT {
                 return place & self.mask;
             }
-            place += 1;
+            place = place.wrapping_add(1);
         }
     }
 
-    /// What is known about the key at `place`, if it has a backlog.
-    #[inline]
-    pub(super) fn at(&mut self, place: usize) -> Option<&mut KeyEntry> {
-        let entry = &mut self.entries[place];
-        (entry.queue != VACANT).then_some(entry)
-    }
-
-    pub(super) fn insert_at(&mut self, place: usize, entry: KeyEntry) {
-        self.entries[place] = entry;
-    }
-
-    /// Forgets the key at `place`; places of other keys change.
-    pub(super) fn remove_at(&mut self, place: usize) {
-        let mut hole = place;
-        let mut next = place;
+    /// Forgets a key that has a backlog.
+    pub(super) fn remove(&mut self, key: u64) {
+        let mut hole = self.place_of(key);
+        let mut next = hole;
         loop {
             next = (next + 1) & self.mask;
             let entry = self.entries[next];
@@ -125,19 +134,17 @@ mod tests {
             let mut table = KeyTable::with_room_for(8);
             let mut map = BTreeMap::new();
             for (step, (key, insert)) in steps.into_iter().enumerate() {
-                let place = table.place_of(key);
-                prop_assert_eq!(table.at(place).map(|e| e.queue), map.get(&key).copied());
+                prop_assert_eq!(table.get_mut(key).map(|e| e.queue), map.get(&key).copied());
                 let queue = u32::try_from(step).expect("few steps");
-                if insert && map.len() < 8 {
-                    table.insert_at(place, KeyEntry { key, queue, shared_frames: 0 });
+                if insert && map.len() < 8 && !map.contains_key(&key) {
+                    table.insert(KeyEntry { key, queue, shared_frames: 0 });
                     map.insert(key, queue);
                 } else if !insert && map.remove(&key).is_some() {
-                    table.remove_at(place);
+                    table.remove(key);
                 }
             }
             for key in 0..24 {
-                let place = table.place_of(key);
-                prop_assert_eq!(table.at(place).map(|e| e.queue), map.get(&key).copied());
+                prop_assert_eq!(table.get_mut(key).map(|e| e.queue), map.get(&key).copied());
             }
         }
     }

@@ -1,0 +1,62 @@
+//! `shaper-svc bench`: what the engine costs on this machine.
+//!
+//! Each figure is the median of short rounds, since a busy machine makes some rounds
+//! slow and none fast.
+
+pub mod engine;
+
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// One figure, as `make bench` collects it: one line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// Dotted name, stable across versions.
+    pub name: String,
+    /// The median.
+    pub value: f64,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// The lowest round.
+    pub min: f64,
+    /// The highest round.
+    pub max: f64,
+    /// How many rounds.
+    pub rounds: usize,
+    /// What the project promises, if it promises something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+}
+
+impl Figure {
+    /// The median of `rounds`, of which there is at least one.
+    fn median_of(name: String, unit: &'static str, mut rounds: Vec<f64>) -> Self {
+        rounds.sort_by(f64::total_cmp);
+        Self {
+            name,
+            value: rounds[rounds.len() / 2],
+            unit,
+            min: rounds[0],
+            max: rounds[rounds.len() - 1],
+            rounds: rounds.len(),
+            at_most: None,
+        }
+    }
+}
+
+/// Runs every benchmark whose name contains `only` and writes a line for each.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn run(only: &str, out: &mut impl Write) -> io::Result<()> {
+    for load in engine::LOADS
+        .iter()
+        .filter(|load| load.name().contains(only))
+    {
+        let figure = load.measure();
+        serde_json::to_writer(&mut *out, &figure)?;
+        writeln!(out)?;
+        out.flush()?;
+    }
+    Ok(())
+}
