@@ -124,6 +124,46 @@ fn flags_win_over_environment_over_file() {
 }
 
 #[test]
+fn a_section_keeps_the_defaults_of_its_service_for_what_it_does_not_set() {
+    use rdmesh_services::server::ServerConfig;
+
+    #[derive(Debug, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Service {
+        server: ServerConfig,
+    }
+    impl Default for Service {
+        fn default() -> Self {
+            Self {
+                server: ServerConfig::at(7401),
+            }
+        }
+    }
+    impl Validate for Service {
+        fn validate(&self) -> Result<(), Invalid> {
+            Check::section("server", &self.server)
+        }
+    }
+    impl ServiceConfig for Service {
+        const SERVICE: &'static str = "example-of-a-test";
+    }
+    assert_eq!(check_strict::<Service>(), Ok(()));
+    let file = file("[server]\ngrace_seconds = 3\n");
+    let config: Service = load_from(&args(Some(&file), &[]), &[], []).unwrap();
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:7401");
+    assert_eq!(config.server.grace_seconds, 3);
+    let open = ["server.listen=0.0.0.0:7401"];
+    let message = load_from::<Service>(&args(None, &open), &[], [])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("`server.listen` is 0.0.0.0:7401"),
+        "{message}"
+    );
+    assert!(message.contains("insecure_listen = true"), "{message}");
+}
+
+#[test]
 fn a_text_option_takes_a_value_that_looks_like_a_number() {
     let config: Example = load_from(&args(None, &["host=17"]), &[], []).unwrap();
     assert_eq!(config.host, "17");

@@ -68,9 +68,11 @@ pub(crate) struct Layers<T> {
 }
 
 impl<T: ServiceConfig> Layers<T> {
+    /// Begins with the service's own defaults: a section that sets one option must not
+    /// fall back to the section type's defaults for the others.
     pub(crate) fn new() -> Self {
         Self {
-            merged: Table::new(),
+            merged: default_table::<T>(),
             fits: PhantomData,
         }
     }
@@ -83,7 +85,8 @@ impl<T: ServiceConfig> Layers<T> {
             problem: describe(error.message()),
         };
         toml::from_str::<T>(text).map_err(|e| refuse(&e))?;
-        self.merged = toml::from_str(text).map_err(|e| refuse(&e))?;
+        let table: Table = toml::from_str(text).map_err(|e| refuse(&e))?;
+        lay(&mut self.merged, table);
         Ok(())
     }
 
@@ -182,6 +185,18 @@ fn parse_value(text: &str) -> Option<Value> {
     table.remove("value")
 }
 
+/// Lays one table over another, section by section.
+fn lay(under: &mut Table, over: Table) {
+    for (name, value) in over {
+        match (under.get_mut(&name), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => lay(under, over),
+            (_, value) => {
+                under.insert(name, value);
+            }
+        }
+    }
+}
+
 /// Puts a value at a dotted key, with the sections on the way.
 fn put(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
     let (section, rest) = match key.split_once('.') {
@@ -229,6 +244,9 @@ fn describe(message: &str) -> String {
 pub(crate) fn check_strict<T: ServiceConfig>() -> Result<(), String> {
     let default = Table::try_from(T::default()).map_err(|e| e.to_string())?;
     T::default().validate().map_err(|e| e.to_string())?;
+    if default.to_string().contains(super::secret::STARS) {
+        return Err("a default holds a secret: it would be starred out when layers merge".into());
+    }
     let mut sections = vec![String::new()];
     find_sections(&default, "", &mut sections);
     for section in sections {

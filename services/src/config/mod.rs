@@ -50,7 +50,9 @@ pub const DEFAULT_DIRECTORY: &str = "/etc/rdmesh";
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A service's configuration. Every structure in it must have
-/// `#[serde(default, deny_unknown_fields)]`; [`check_strict`] proves it in a test.
+/// `#[serde(default, deny_unknown_fields)]`; [`check_strict`] proves it in a test. Layers
+/// are laid over `T::default()`, section by section, so a default holds no secret and no
+/// option is an enum with fields.
 pub trait ServiceConfig: Default + Serialize + DeserializeOwned + Validate {
     /// The service's short name: `tracer`, `collector`, `shaper`.
     const SERVICE: &'static str;

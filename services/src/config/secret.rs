@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What stands in the place of a secret.
-const STARS: &str = "***";
+pub(super) const STARS: &str = "***";
 
 /// A text that neither `Debug` nor `--print-config` shows.
 #[derive(Clone, Default, PartialEq, Eq)]

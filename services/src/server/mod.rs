@@ -125,8 +125,7 @@ impl ServerConfig {
     }
 }
 
-/// A free port of loopback. A service with a port of its own gives its configuration
-/// `#[serde(default)]` from [`ServerConfig::at`].
+/// A free port of loopback; a service's own default is [`ServerConfig::at`] its port.
 impl Default for ServerConfig {
     fn default() -> Self {
         Self::at(0)

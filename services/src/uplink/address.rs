@@ -19,6 +19,14 @@ impl Default for CollectorAddress {
 }
 
 impl CollectorAddress {
+    /// Whether it is on this machine, as far as its text tells.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let host = self.0.rsplit_once(':').map_or("", |(host, _)| host);
+        let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+    }
+
     /// `http://host:port`, as a transport wants it.
     #[must_use]
     pub fn uri(&self) -> String {
@@ -90,6 +98,23 @@ mod tests {
             "[fd00::1]:7400".parse::<CollectorAddress>().unwrap().uri(),
             "http://[fd00::1]:7400"
         );
+    }
+
+    #[test]
+    fn local_addresses_are_known() {
+        for (text, local) in [
+            ("127.0.0.1:1", true),
+            ("[::1]:1", true),
+            ("localhost:1", true),
+            ("10.0.2.2:1", false),
+            ("localhost.site:1", false),
+        ] {
+            assert_eq!(
+                text.parse::<CollectorAddress>().unwrap().is_local(),
+                local,
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -52,6 +52,9 @@ impl Driver {
             // An idle stream that held for long was a good one, also unanswered.
             let held = began.elapsed() > self.pace.connect_within + self.pace.backoff_max;
             self.shared.disconnected(&lost.why);
+            if lost.answered {
+                self.away_since = None;
+            }
             self.log(&lost);
             if lost.answered || held {
                 self.backoff.reset();
@@ -82,13 +85,7 @@ impl Driver {
                 return End::Lost(Lost::before_answer(why));
             }
         };
-        match self.away_since.take() {
-            Some(since) => {
-                tracing::info!(away = ?since.elapsed(), "connected to the collector again")
-            }
-            None => tracing::info!("connected to the collector"),
-        }
-        session.run().await
+        session.run(self.away_since).await
     }
 
     /// One line when the collector goes away, not one for each attempt.

@@ -176,6 +176,12 @@ impl Surroundings {
     /// The real ones: plain TCP to the configured collector, a random seed.
     #[must_use]
     pub fn real(config: &UplinkConfig) -> Self {
+        if !config.collector.is_local() {
+            tracing::warn!(
+                collector = %config.collector,
+                "reporting without TLS: what passes can be read and changed on the way"
+            );
+        }
         Self {
             dialer: Box::new(PlainDialer::new(config.collector.clone())),
             seed: uuid::Uuid::new_v4().as_u64_pair().0,

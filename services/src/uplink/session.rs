@@ -127,8 +127,9 @@ impl Session {
         })
     }
 
-    /// Sends and listens until the connection ends or everything is done.
-    pub(crate) async fn run(mut self) -> End {
+    /// Sends and listens until the connection ends or everything is done. `away_since`
+    /// is when the collector was lost, for the log.
+    pub(crate) async fn run(mut self, away_since: Option<Instant>) -> End {
         loop {
             let next = self.shared.next(self.sent, self.pace.window_items);
             if matches!(next, Next::Done) {
@@ -136,7 +137,12 @@ impl Session {
                 return End::Done;
             }
             match self.event(next).await {
-                Event::Heard(Ok(Some(response))) => self.hear(&response),
+                Event::Heard(Ok(Some(response))) => {
+                    if !self.answered {
+                        log_answer(away_since);
+                    }
+                    self.hear(&response);
+                }
                 Event::Heard(Ok(None)) => return self.lost("the collector ended the stream"),
                 Event::Heard(Err(status)) => return End::Lost(Lost::by(&status, self.answered)),
                 Event::Sent(sequence) => {
@@ -211,5 +217,14 @@ impl Session {
         drop(requests);
         let until_end = async { while let Ok(Some(_)) = responses.message().await {} };
         let _ = timeout(GOODBYE_WITHIN, until_end).await;
+    }
+}
+
+/// Says so when the collector answers and not when it accepts: one that refuses each
+/// Hello would fill the log.
+fn log_answer(away_since: Option<Instant>) {
+    match away_since {
+        Some(since) => tracing::info!(away = ?since.elapsed(), "the collector answers again"),
+        None => tracing::info!("the collector answers"),
     }
 }
