@@ -37,13 +37,13 @@ pub(crate) fn mounts() -> Result<Settings> {
     }
     let line = fs::read_to_string("/proc/cmdline")?;
     let option = |name: &str| {
-        let words = line
+        let mut words = line
             .split_whitespace()
+            .rev()
             .filter_map(|word| word.split_once('='));
         words
-            .filter(|(key, _)| *key == name)
+            .find(|(key, _)| *key == name)
             .map(|(_, value)| value.to_owned())
-            .last()
     };
     match option(cmdline::CGROUP).as_deref() {
         None | Some("v2") => mount_at("cgroup2", "/sys/fs/cgroup", "cgroup2", "")?,

@@ -20,11 +20,15 @@ const CONNECT_POLL: Duration = Duration::from_millis(20);
 /// Answers that are awaited, by request number.
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Result<Reply, String>>>>>>;
 
+/// What the guest said about lines that it did not understand.
+type Complaints = Arc<Mutex<Vec<String>>>;
+
 /// An open control channel.
 #[derive(Debug)]
 pub struct Control {
     out: AsyncMutex<OwnedWriteHalf>,
     waiting: Waiting,
+    complaints: Complaints,
     next_id: AtomicU64,
 }
 
@@ -54,10 +58,17 @@ impl Control {
             None => bail!("the guest ended before it was ready"),
         };
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        tokio::spawn(dispatch(lines, Arc::clone(&waiting)));
+        let complaints = Complaints::default();
+        tokio::spawn(dispatch(
+            lines,
+            Arc::clone(&waiting),
+            Arc::clone(&complaints),
+        ));
+        let out = AsyncMutex::new(write);
         let control = Self {
-            out: AsyncMutex::new(write),
+            out,
             waiting,
+            complaints,
             next_id: AtomicU64::new(1),
         };
         Ok((control, ready))
@@ -83,6 +94,11 @@ impl Control {
         answer
             .map_err(|_| gone())?
             .map_err(|message| anyhow!("guest: {message}"))
+    }
+
+    /// What the guest said about lines that it did not understand, oldest first.
+    pub fn complaints(&self) -> Vec<String> {
+        lock(&self.complaints).clone()
     }
 
     /// Sends bytes as they are; for tests of what the guest refuses.
@@ -125,21 +141,25 @@ async fn next_line(lines: &mut BufReader<OwnedReadHalf>) -> Result<Option<Line>>
         .with_context(|| format!("not a line of the guest: {}", line.trim_end()))
 }
 
-/// Hands answers to those who wait, until the channel ends. An error that belongs to
-/// no request goes to the oldest one waiting, which is the one not understood.
-async fn dispatch(mut lines: BufReader<OwnedReadHalf>, waiting: Waiting) {
+/// Hands answers to those who wait, until the channel ends.
+async fn dispatch(mut lines: BufReader<OwnedReadHalf>, waiting: Waiting, complaints: Complaints) {
     while let Ok(Some(line)) = next_line(&mut lines).await {
         let (id, result) = match line {
-            Line::Reply { id, reply } => (Some(id), Ok(reply)),
-            Line::Error { id, message } => (id, Err(message)),
+            Line::Reply { id, reply } => (id, Ok(reply)),
+            Line::Error {
+                id: Some(id),
+                message,
+            } => (id, Err(message)),
+            Line::Error { id: None, message } => {
+                lock(&complaints).push(message);
+                continue;
+            }
             Line::Ready { .. } | Line::Failed { .. } => continue,
         };
-        let mut waiting = lock(&waiting);
-        let Some(waiting) = waiting.as_mut() else {
-            return;
-        };
-        let id = id.or_else(|| waiting.keys().min().copied());
-        if let Some(answer) = id.and_then(|id| waiting.remove(&id)) {
+        if let Some(answer) = lock(&waiting)
+            .as_mut()
+            .and_then(|waiting| waiting.remove(&id))
+        {
             // The asker may have given up.
             let _ = answer.send(result);
         }

@@ -194,8 +194,7 @@ impl Initramfs {
     pub fn write(&self, path: &Path) -> Result<u64> {
         let file = File::create(path)?;
         let mut out = BufWriter::new(file);
-        let mut inode = 1;
-        for (path, entry) in &self.entries {
+        for (inode, (path, entry)) in (1..).zip(&self.entries) {
             let (mode, data): (u32, &[u8]) = match entry {
                 Entry::Directory => (DIRECTORY, &[]),
                 Entry::Symlink(target) => (SYMLINK, target.as_bytes()),
@@ -207,7 +206,6 @@ impl Initramfs {
             let mut writer = builder.write(out, size);
             writer.write_all(data)?;
             out = writer.finish()?;
-            inode += 1;
         }
         newc::trailer(out)?.flush()?;
         Ok(fs::metadata(path)?.len())

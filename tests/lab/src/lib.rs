@@ -14,3 +14,4 @@ pub mod programs;
 pub mod progress;
 pub mod qemu;
 pub mod scratch;
+pub mod verbs;

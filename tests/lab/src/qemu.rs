@@ -94,7 +94,10 @@ impl Machine {
                         _slot: slot,
                     });
                 }
-                Err(error) => {
+                Err(mut error) => {
+                    if let Ok(Some(status)) = child.try_wait() {
+                        error = error.context(format!("QEMU ended: {status}"));
+                    }
                     let said = fs::read_to_string(scratch.path().join("qemu.log"));
                     let said = said.unwrap_or_default();
                     let retry = said.contains("forwarding");
@@ -167,7 +170,7 @@ fn start(settings: &Settings<'_>, directory: &Path, host_port: u16) -> Result<Ch
     // Without a watchdog for soft lockups: under emulation on a loaded machine the
     // kernel mistakes waiting for a hang.
     let append = format!(
-        "console=ttyS0,115200 quiet panic=-1 mitigations=off random.trust_cpu=on \
+        "console=ttyS0,115200 earlyprintk=ttyS0,115200 quiet panic=-1 mitigations=off random.trust_cpu=on \
          tsc=reliable no_timer_check nosoftlockup {}={} {}={cgroup}",
         cmdline::HOST,
         settings.name,

@@ -1,7 +1,7 @@
 //! The failures, one function each.
 
 use crate::report::Report;
-use crate::verbs::{self, Device, State};
+use crate::verbs::{self, Device, State, UNMAPPED_ADDRESS};
 use anyhow::{Context, Result};
 use std::io;
 use std::thread;
@@ -81,18 +81,16 @@ pub(crate) fn run(device: &Device, plan: Plan, mut report: Report) -> Result<Rep
 
 fn reg_mr_efault(device: &Device, count: u64, report: &mut Report) -> Result<()> {
     let pd = device.alloc_pd().context("alloc_pd")?;
-    let address = verbs::unmapped_address(REGION_BYTES)?;
     for _ in 0..count {
-        report.count(pd.reg_mr(address, REGION_BYTES));
+        report.count(pd.reg_mr(UNMAPPED_ADDRESS, REGION_BYTES));
     }
     Ok(())
 }
 
 fn write_reg_mr_efault(device: &Device, count: u64, report: &mut Report) -> Result<()> {
     let pd = device.alloc_pd().context("alloc_pd")?;
-    let address = verbs::unmapped_address(REGION_BYTES)?;
     for _ in 0..count {
-        report.count(device.write_reg_mr(&pd, address, REGION_BYTES as u64));
+        report.count(device.write_reg_mr(&pd, UNMAPPED_ADDRESS, REGION_BYTES as u64));
     }
     Ok(())
 }
@@ -154,8 +152,6 @@ fn create_ah_empty_gid(device: &Device, count: u64, report: &mut Report) -> Resu
 }
 
 fn storm(device: &Device, count: u64, threads: u32, report: &mut Report) -> Result<()> {
-    let pd = device.alloc_pd().context("alloc_pd")?;
-    drop(pd);
     let threads = u64::from(threads.max(1));
     let parts = thread::scope(|scope| {
         let share = |index: u64| count / threads + u64::from(index < count % threads);
@@ -196,8 +192,7 @@ fn all_well(device: &Device, count: u64, report: &mut Report) -> Result<()> {
 
 fn fail_and_exit(device: &Device) -> Result<()> {
     let pd = device.alloc_pd().context("alloc_pd")?;
-    let address = verbs::unmapped_address(REGION_BYTES)?;
-    match pd.reg_mr(address, REGION_BYTES) {
+    match pd.reg_mr(UNMAPPED_ADDRESS, REGION_BYTES) {
         Ok(_) => anyhow::bail!("an unmapped address was registered"),
         Err(error) => verbs::exit_at_once(error.raw_os_error().unwrap_or(0)),
     }
@@ -218,7 +213,6 @@ fn rank(device: &Device, report: &mut Report) -> Result<()> {
     let _control = report
         .count(pd.reg_mr(address, control.len()))
         .context("reg_mr")?;
-    let buffer = verbs::unmapped_address(REGION_BYTES)?;
-    report.count(pd.reg_mr(buffer, REGION_BYTES));
+    report.count(pd.reg_mr(UNMAPPED_ADDRESS, REGION_BYTES));
     Ok(())
 }

@@ -68,7 +68,9 @@ impl Device {
         let mut opened = None;
         for index in 0.. {
             // SAFETY: the list ends with a null pointer, where this loop ends too.
-            let device = unsafe { *list.as_ptr().add(index) };
+            let entry = unsafe { list.add(index) };
+            // SAFETY: as above; entries are aligned pointers.
+            let device = unsafe { entry.read() };
             if device.is_null() {
                 break;
             }
@@ -255,24 +257,11 @@ impl Qp<'_> {
     }
 }
 
-/// An address that was mapped a moment ago and no longer is. Nothing else in this
-/// process maps memory of that size.
-pub(crate) fn unmapped_address(bytes: usize) -> io::Result<u64> {
-    let (access, kind) = (
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_PRIVATE | libc::MAP_ANON,
-    );
-    // SAFETY: a fresh anonymous mapping touches no existing memory.
-    let address = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
-    if address == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the mapping was made above and nothing points into it.
-    if unsafe { libc::munmap(address, bytes) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(address.addr() as u64)
-}
+/// An address where nothing is mapped: position-independent programs begin at
+/// 0x5555_5555_4000 (0xaaaa_aaaa_a000 on arm64) and the kernel hands out other
+/// mappings from the top of the address space. A mapping made and removed would not
+/// do: another thread may get its place.
+pub(crate) const UNMAPPED_ADDRESS: u64 = 0x1234_5678_9000;
 
 /// Ends the process at once, without any clean-up, as a crashing rank does.
 pub(crate) fn exit_at_once(code: i32) -> ! {
