@@ -6,12 +6,14 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`engine`] | the wire: when which frame may leave; pure |
+//! | [`classify`] | whose turn a frame takes, from its header; pure |
 //! | [`port`] | ports, in memory and of DPDK (`dpdk`) |
 //! | [`datapath`] | the loop that moves frames between ports through wires |
 //! | [`bench`] | what the engine costs on this machine |
 //! | [`rate`] | line rates and their text |
 
 pub mod bench;
+pub mod classify;
 pub mod datapath;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

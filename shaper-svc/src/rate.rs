@@ -99,7 +99,9 @@ fn parse_bps(text: &str) -> Result<u128, RateError> {
     if whole.is_empty() || fraction.contains('.') || fraction.len() > MAX_FRACTION_DIGITS {
         return Err(not_a_rate());
     }
-    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| not_a_rate())?;
+    let digits: u128 = format!("{whole}{fraction}")
+        .parse()
+        .map_err(|_| not_a_rate())?;
     let scale = (0..fraction.len()).fold(1_u128, |scale, _| scale * 10);
     let scaled = digits.checked_mul(unit_bps).ok_or_else(not_a_rate)?;
     if scaled % scale != 0 {
@@ -138,7 +140,11 @@ fn unit_of(suffix: &str) -> Option<u128> {
 impl fmt::Display for LineRate {
     /// The largest decimal unit that shows the rate whole: `2500mbit`, `25gbit`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit_bps, suffix) in [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit")] {
+        for (unit_bps, suffix) in [
+            (1_000_000_000, "gbit"),
+            (1_000_000, "mbit"),
+            (1_000, "kbit"),
+        ] {
             if self.0.is_multiple_of(unit_bps) {
                 return write!(f, "{}{suffix}", self.0 / unit_bps);
             }
@@ -186,14 +192,36 @@ mod tests {
     fn refuses_what_no_wire_can_be() {
         for text in ["0", "0gbit", "999999", "201gbit", "1000tbit"] {
             let error = text.parse::<LineRate>().expect_err(text);
-            assert!(matches!(error, RateError::OutOfRange { .. }), "{text}: {error}");
+            assert!(
+                matches!(error, RateError::OutOfRange { .. }),
+                "{text}: {error}"
+            );
         }
-        for text in ["", "fast", "gbit", "-1gbit", "1e9", ".5gbit", "1.2.3gbit", "10 gb", "10%"] {
+        for text in [
+            "",
+            "fast",
+            "gbit",
+            "-1gbit",
+            "1e9",
+            ".5gbit",
+            "1.2.3gbit",
+            "10 gb",
+            "10%",
+        ] {
             let error = text.parse::<LineRate>().expect_err(text);
-            assert!(matches!(error, RateError::NotARate { .. }), "{text}: {error}");
+            assert!(
+                matches!(error, RateError::NotARate { .. }),
+                "{text}: {error}"
+            );
         }
         let long = "9".repeat(4000);
-        assert!(long.parse::<LineRate>().expect_err("too long").to_string().len() < 400);
+        assert!(
+            long.parse::<LineRate>()
+                .expect_err("too long")
+                .to_string()
+                .len()
+                < 400
+        );
         assert!(matches!(
             "1000000.5".parse::<LineRate>(),
             Err(RateError::NotWhole { .. })
