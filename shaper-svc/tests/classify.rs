@@ -280,11 +280,9 @@ fn fragments_and_malformed_headers_share_a_key() {
     assert_eq!(frame.len(), bytes);
     assert_eq!(classify(&frame).kind, Kind::Malformed);
     // So far out that it is not read.
-    let far = roce.ipv6(&[(60, {
-        let mut far = vec![0; 48];
-        far[1] = 5;
-        far
-    })]);
+    let mut options = vec![0; 56];
+    options[1] = 6;
+    let far = roce.ipv6(&[(60, options)]);
     assert_eq!(classify(&far).kind, Kind::Malformed);
 }
 
