@@ -462,11 +462,18 @@ static __noinline int failed(void *ctx, __u32 probe, __u32 first)
 	return 0;
 }
 
-/* Stands for the entry that the loader writes; it keeps failed() in the object. */
+/*
+ * Stands for the entry that the loader writes; it keeps failed() in the object.
+ * The arguments are hidden from the compiler, which would otherwise know them for
+ * the only ones and put them into failed() as constants.
+ */
 SEC("fexit/entry")
 int entry(void *ctx)
 {
-	return failed(ctx, 0, FIRST_OTHER);
+	__u32 probe = 0, first = FIRST_OTHER;
+
+	asm volatile("" : "+r"(probe), "+r"(first));
+	return failed(ctx, probe, first);
 }
 
 /*

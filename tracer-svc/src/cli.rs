@@ -104,7 +104,14 @@ mod tests {
     fn run_is_the_default_and_flags_reach_the_configuration() {
         let cli = Cli::parse_from(["tracer-svc", "--collector", "c:7400", "--host", "gpu-1"]);
         assert_eq!(cli.command, None);
-        let keys: Vec<(String, String)> = cli.flags().into_iter().map(|f| (f.key, f.value)).collect();
-        assert_eq!(keys, [("uplink.collector".into(), "c:7400".into()), ("host".into(), "gpu-1".into())]);
+        let keys: Vec<(String, String)> =
+            cli.flags().into_iter().map(|f| (f.key, f.value)).collect();
+        assert_eq!(
+            keys,
+            [
+                ("uplink.collector".into(), "c:7400".into()),
+                ("host".into(), "gpu-1".into())
+            ]
+        );
     }
 }

@@ -120,7 +120,11 @@ impl Validate for RingConfig {
     fn validate(&self) -> Result<(), Invalid> {
         Check::range("kib", self.kib, RING_KIB)?;
         if !self.kib.is_power_of_two() {
-            return Err(Invalid::new("kib", self.kib, "a power of two: 256, 512, 1024, 2048, …"));
+            return Err(Invalid::new(
+                "kib",
+                self.kib,
+                "a power of two: 256, 512, 1024, 2048, …",
+            ));
         }
         Check::range("errno_entries", self.errno_entries, 64..=1 << 20)?;
         Check::range("cgroup_entries", self.cgroup_entries, 64..=1 << 20)
@@ -128,7 +132,9 @@ impl Validate for RingConfig {
 }
 
 /// A `[server]` section without `listen` means our port and not any free one.
-fn server_at_our_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ServerConfig, D::Error> {
+fn server_at_our_port<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ServerConfig, D::Error> {
     let mut section = toml::Table::deserialize(deserializer)?;
     if !section.contains_key("listen") {
         let ListenAddress::Tcp(address) = ServerConfig::at(PORT).listen else {
@@ -146,7 +152,10 @@ mod tests {
 
     fn with(settings: &[&str]) -> Result<TracerConfig, String> {
         let args = ConfigArgs {
-            set: settings.iter().map(|s| s.parse::<Flag>().unwrap()).collect(),
+            set: settings
+                .iter()
+                .map(|s| s.parse::<Flag>().unwrap())
+                .collect(),
             config: Some("/dev/null".into()),
             ..ConfigArgs::default()
         };
@@ -170,7 +179,10 @@ mod tests {
     #[test]
     fn values_out_of_range_name_their_key_and_what_is_allowed() {
         let message = with(&["ring.kib=1000"]).unwrap_err();
-        assert!(message.contains("ring.kib") && message.contains("power of two"), "{message}");
+        assert!(
+            message.contains("ring.kib") && message.contains("power of two"),
+            "{message}"
+        );
         let message = with(&["interval_seconds=0"]).unwrap_err();
         assert!(message.contains("interval_seconds"), "{message}");
         let message = with(&["host=a b"]).unwrap_err();

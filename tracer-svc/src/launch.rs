@@ -9,11 +9,11 @@ use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use rdmesh_proto::tracer::v1::watch_failures_response::Event;
 use rdmesh_services::config::ConfigError;
 use rdmesh_services::host::{HostError, boot_id, clock_pair, host_name};
+use rdmesh_services::limited;
 use rdmesh_services::server::{self, ListenAddress, Listener, Server, ServerError};
 use rdmesh_services::shutdown::{Signals, channel};
 use rdmesh_services::telemetry::{Resource, TelemetryError};
 use rdmesh_services::uplink::{Identity, Item, Uplink};
-use rdmesh_services::limited;
 
 use crate::catalogue::{Catalogue, CatalogueError, ExpectedRules};
 use crate::cli::Output;
@@ -109,7 +109,10 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, LaunchError> {
         .thread_keep_alive(std::time::Duration::from_secs(1))
         .thread_stack_size(256 << 10)
         .build()
-        .map_err(|error| LaunchError::System { what: "cannot start the event loop", error })
+        .map_err(|error| LaunchError::System {
+            what: "cannot start the event loop",
+            error,
+        })
 }
 
 /// Attaches the probes of the built-in catalogue. Blocks for up to seconds.
@@ -117,7 +120,10 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, LaunchError> {
 /// # Errors
 /// [`LoadError`] says what is missing and what to do.
 pub fn attach(options: &Options) -> Result<LiveKernel, LaunchError> {
-    Ok(LiveKernel::new(Tracer::start(Catalogue::built_in()?, options)?))
+    Ok(LiveKernel::new(Tracer::start(
+        Catalogue::built_in()?,
+        options,
+    )?))
 }
 
 /// What the pipeline needs, on this host.
@@ -148,10 +154,16 @@ pub async fn serve<K: Kernel + 'static>(
     let refused = |what| move |error| LaunchError::System { what, error };
     let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
     let settings = settings()?;
-    settings.figures.register(&opentelemetry::global::meter("rdmesh.tracer"));
+    settings
+        .figures
+        .register(&opentelemetry::global::meter("rdmesh.tracer"));
     let uplink = Uplink::start(&config.uplink, move || identity.hello());
     let mut server = Server::new();
-    let service = TracerGrpc::new(settings.figures.clone(), settings.feed.clone(), server.ending());
+    let service = TracerGrpc::new(
+        settings.figures.clone(),
+        settings.feed.clone(),
+        server.ending(),
+    );
     server.add(limited!(TracerServiceServer::new(service)));
     let uevents = Uevents::open()
         .inspect_err(|error| tracing::warn!(%error, "the kernel's messages cannot be heard; modules are found by the slow scan"))
@@ -204,7 +216,11 @@ pub fn print_probes<K: Kernel>(kernel: K, output: Output) -> Result<(), LaunchEr
 ///
 /// # Errors
 /// Standard output is closed, or tracing ended by itself.
-pub async fn watch<K: Kernel + 'static>(kernel: K, output: Output, expected: bool) -> Result<(), LaunchError> {
+pub async fn watch<K: Kernel + 'static>(
+    kernel: K,
+    output: Output,
+    expected: bool,
+) -> Result<(), LaunchError> {
     let refused = |what| move |error| LaunchError::System { what, error };
     let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
     let settings = settings()?;
@@ -223,12 +239,16 @@ pub async fn watch<K: Kernel + 'static>(kernel: K, output: Output, expected: boo
         };
         match response.and_then(|r| r.event) {
             Some(Event::Failure(failure)) => print(&line(&failure, output))?,
-            Some(Event::Missed(missed)) => tracing::warn!(missed, "failures came faster than they are printed"),
+            Some(Event::Missed(missed)) => {
+                eprintln!("({missed} failures came faster than they are printed)")
+            }
             None => break,
         }
     }
     stop.fire();
-    tracing_task.await.map_err(|error| LaunchError::Ended(error.to_string()))
+    tracing_task
+        .await
+        .map_err(|error| LaunchError::Ended(error.to_string()))
 }
 
 fn line(failure: &ObservedFailure, output: Output) -> String {
@@ -242,7 +262,10 @@ fn print(text: &str) -> Result<(), LaunchError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|error| LaunchError::System { what: "cannot write to standard output", error })
+        .map_err(|error| LaunchError::System {
+            what: "cannot write to standard output",
+            error,
+        })
 }
 
 /// For commands that only look: nothing leaves the host.

@@ -14,7 +14,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tracer-svc: {error:#}");
-            let code = error.downcast_ref::<LaunchError>().map_or(1, LaunchError::exit_code);
+            let code = error
+                .downcast_ref::<LaunchError>()
+                .map_or(1, LaunchError::exit_code);
             ExitCode::from(code)
         }
     }
@@ -40,7 +42,8 @@ fn execute(cli: &Cli) -> anyhow::Result<()> {
 
 fn run(config: TracerConfig) -> anyhow::Result<()> {
     let identity = launch::identity(&config)?;
-    let telemetry = telemetry::start(&config.telemetry, &launch::resource(&identity)).map_err(LaunchError::from)?;
+    let telemetry = telemetry::start(&config.telemetry, &launch::resource(&identity))
+        .map_err(LaunchError::from)?;
     let runtime = launch::runtime()?;
     let listener = runtime.block_on(launch::bind(&config))?;
     // Attaching blocks for up to seconds: before anything is served, and outside

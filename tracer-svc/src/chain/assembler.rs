@@ -134,11 +134,19 @@ impl Assembler {
     /// at `now_boot_ns`.
     pub fn close_stale(&mut self, now_boot_ns: u64, drops_now: u64, mut done: impl FnMut(Chain)) {
         let stale = |open: &Open| {
-            let gap = if open.verb == Verb::ModifyQp { NEIGHBOUR_GAP_NS } else { GAP_NS };
+            let gap = if open.verb == Verb::ModifyQp {
+                NEIGHBOUR_GAP_NS
+            } else {
+                GAP_NS
+            };
             open.last_boot_ns().saturating_add(gap) < now_boot_ns
         };
         let rules = &self.rules;
-        let mut closed: Vec<Open> = self.open.extract_if(|_, open| stale(open)).map(|(_, o)| o).collect();
+        let mut closed: Vec<Open> = self
+            .open
+            .extract_if(|_, open| stale(open))
+            .map(|(_, o)| o)
+            .collect();
         closed.sort_by_key(Open::last_boot_ns);
         for open in closed {
             done(open.close(drops_now, false, rules));
@@ -205,9 +213,14 @@ impl Open {
         let Some(last) = self.records.last() else {
             return false;
         };
-        let same_verb = self.verb == place.verb || self.verb == Verb::Any || place.verb == Verb::Any;
+        let same_verb =
+            self.verb == place.verb || self.verb == Verb::Any || place.verb == Verb::Any;
         let waited_for_neighbour = place.verb == Verb::ModifyQp && record.errno == ETIMEDOUT;
-        let gap = if waited_for_neighbour { NEIGHBOUR_GAP_NS } else { GAP_NS };
+        let gap = if waited_for_neighbour {
+            NEIGHBOUR_GAP_NS
+        } else {
+            GAP_NS
+        };
         place.depth < self.depth
             && same_verb
             && record.boot_ns >= last.boot_ns

@@ -16,7 +16,12 @@ const COMMAND: u16 = 7;
 const UVERBS_DMABUF: u16 = 8;
 
 fn places() -> Places {
-    let place = |depth, verb, layer| Place { depth, verb, layer, is_event: false };
+    let place = |depth, verb, layer| Place {
+        depth,
+        verb,
+        layer,
+        is_event: false,
+    };
     [
         place(60, Verb::Any, Layer::Memory),
         place(50, Verb::RegMr, Layer::Driver),
@@ -99,7 +104,10 @@ fn the_inner_uverbs_function_waits_for_the_outer_one() {
 
 #[test]
 fn an_inner_uverbs_function_alone_is_swallowed() {
-    let chains = assemble([record(1, DRIVER_MODIFY, 10), record(1, INNER_UVERBS_MODIFY, 12)]);
+    let chains = assemble([
+        record(1, DRIVER_MODIFY, 10),
+        record(1, INNER_UVERBS_MODIFY, 12),
+    ]);
     assert_eq!(shapes(&chains), [vec![DRIVER_MODIFY, INNER_UVERBS_MODIFY]]);
     assert!(chains[0].marks.swallowed);
 }
@@ -107,8 +115,15 @@ fn an_inner_uverbs_function_alone_is_swallowed() {
 #[test]
 fn a_swallowed_error_does_not_join_the_next_failure() {
     // A driver that falls back after a failed pinning, then another verb fails.
-    let chains = assemble([record(1, UMEM, 10), record(1, DRIVER_REG_MR, 11), record(1, UVERBS_MODIFY, 12)]);
-    assert_eq!(shapes(&chains), [vec![UMEM, DRIVER_REG_MR], vec![UVERBS_MODIFY]]);
+    let chains = assemble([
+        record(1, UMEM, 10),
+        record(1, DRIVER_REG_MR, 11),
+        record(1, UVERBS_MODIFY, 12),
+    ]);
+    assert_eq!(
+        shapes(&chains),
+        [vec![UMEM, DRIVER_REG_MR], vec![UVERBS_MODIFY]]
+    );
     assert!(chains[0].marks.swallowed && !chains[1].marks.swallowed);
 }
 
@@ -121,8 +136,15 @@ fn repeated_calls_are_chains_of_their_own() {
 
 #[test]
 fn shared_functions_take_the_verb_of_the_outer_record() {
-    let chains = assemble([record(1, COMMAND, 1), record(1, DRIVER_MODIFY, 2), record(1, UVERBS_MODIFY, 3)]);
-    assert_eq!((chains.len(), chains[0].verb, chains[0].deepest), (1, Verb::ModifyQp, Layer::Firmware));
+    let chains = assemble([
+        record(1, COMMAND, 1),
+        record(1, DRIVER_MODIFY, 2),
+        record(1, UVERBS_MODIFY, 3),
+    ]);
+    assert_eq!(
+        (chains.len(), chains[0].verb, chains[0].deepest),
+        (1, Verb::ModifyQp, Layer::Firmware)
+    );
 }
 
 #[test]
@@ -131,8 +153,14 @@ fn a_long_pause_parts_records_unless_a_neighbour_was_awaited() {
     let parted = assemble([record(1, DRIVER_MODIFY, 1), record(1, UVERBS_MODIFY, late)]);
     assert_eq!(parted.len(), 2);
 
-    let timed_out = |probe, t| Record { errno: ETIMEDOUT, ..record(1, probe, t) };
-    let joined = assemble([timed_out(CORE_MODIFY, 1), timed_out(UVERBS_MODIFY, 1_000_000_000)]);
+    let timed_out = |probe, t| Record {
+        errno: ETIMEDOUT,
+        ..record(1, probe, t)
+    };
+    let joined = assemble([
+        timed_out(CORE_MODIFY, 1),
+        timed_out(UVERBS_MODIFY, 1_000_000_000),
+    ]);
     assert_eq!(joined.len(), 1);
     // Another verb gets no such exception.
     let parted = assemble([timed_out(DRIVER_REG_MR, 1), timed_out(UVERBS_REG_MR, late)]);
@@ -141,13 +169,29 @@ fn a_long_pause_parts_records_unless_a_neighbour_was_awaited() {
 
 #[test]
 fn another_entry_or_object_is_another_call() {
-    let other_entry = Record { entry: 8, ..record(1, UVERBS_REG_MR, 2) };
-    assert_eq!(assemble([record(1, DRIVER_REG_MR, 1), other_entry]).len(), 2);
+    let other_entry = Record {
+        entry: 8,
+        ..record(1, UVERBS_REG_MR, 2)
+    };
+    assert_eq!(
+        assemble([record(1, DRIVER_REG_MR, 1), other_entry]).len(),
+        2
+    );
 
-    let with = |object, probe, t| Record { object, ..record(1, probe, t) };
-    assert_eq!(assemble([with(5, DRIVER_MODIFY, 1), with(6, CORE_MODIFY, 2)]).len(), 2);
+    let with = |object, probe, t| Record {
+        object,
+        ..record(1, probe, t)
+    };
+    assert_eq!(
+        assemble([with(5, DRIVER_MODIFY, 1), with(6, CORE_MODIFY, 2)]).len(),
+        2
+    );
     // A function without the object in hand lies between two that have it.
-    let chains = assemble([with(5, DRIVER_MODIFY, 1), with(0, INNER_UVERBS_MODIFY, 2), with(5, UVERBS_MODIFY, 3)]);
+    let chains = assemble([
+        with(5, DRIVER_MODIFY, 1),
+        with(0, INNER_UVERBS_MODIFY, 2),
+        with(5, UVERBS_MODIFY, 3),
+    ]);
     assert_eq!(chains.len(), 1);
 }
 
@@ -159,23 +203,41 @@ fn another_caller_is_another_call() {
         r
     };
     let inner = with(DRIVER_REG_MR, 1, &[90, 50, 40, 30, 20]);
-    assert_eq!(assemble([inner.clone(), with(UVERBS_REG_MR, 2, &[91, 40, 30, 20])]).len(), 1);
-    assert_eq!(assemble([inner, with(UVERBS_REG_MR, 2, &[91, 41, 31, 21])]).len(), 2);
+    assert_eq!(
+        assemble([inner.clone(), with(UVERBS_REG_MR, 2, &[91, 40, 30, 20])]).len(),
+        1
+    );
+    assert_eq!(
+        assemble([inner, with(UVERBS_REG_MR, 2, &[91, 41, 31, 21])]).len(),
+        2
+    );
 }
 
 #[test]
 fn lost_records_make_a_chain_incomplete() {
-    let with = |drops_so_far, probe, t| Record { drops_so_far, ..record(1, probe, t) };
+    let with = |drops_so_far, probe, t| Record {
+        drops_so_far,
+        ..record(1, probe, t)
+    };
     // While it grew.
-    let chains = assemble([with(3, DRIVER_REG_MR, GAP_NS * 2), with(4, UVERBS_REG_MR, GAP_NS * 2 + 1)]);
+    let chains = assemble([
+        with(3, DRIVER_REG_MR, GAP_NS * 2),
+        with(4, UVERBS_REG_MR, GAP_NS * 2 + 1),
+    ]);
     assert!(chains[0].marks.incomplete);
     // Just before it began: its inner part may be gone.
-    let chains = assemble([with(0, UVERBS_REG_MR, 1), with(1, UVERBS_REG_MR, 20), with(1, UVERBS_REG_MR, GAP_NS * 2)]);
+    let chains = assemble([
+        with(0, UVERBS_REG_MR, 1),
+        with(1, UVERBS_REG_MR, 20),
+        with(1, UVERBS_REG_MR, GAP_NS * 2),
+    ]);
     let incomplete: Vec<bool> = chains.iter().map(|c| c.marks.incomplete).collect();
     assert_eq!(incomplete, [false, true, false]);
     // After it: the record that would have closed it may be gone.
     let mut assembler = Assembler::new(ExpectedRules::default());
-    assembler.take(record(1, UMEM, 1), &places(), |_| panic!("nothing closes it"));
+    assembler.take(record(1, UMEM, 1), &places(), |_| {
+        panic!("nothing closes it")
+    });
     let mut closed = Vec::new();
     assembler.close_stale(GAP_NS * 2, 9, |c| closed.push(c));
     assert!(closed[0].marks.swallowed && closed[0].marks.incomplete);
@@ -198,7 +260,9 @@ fn a_flood_of_threads_is_bounded_and_marked() {
     let mut assembler = Assembler::with_limit(ExpectedRules::default(), 2);
     let mut closed = Vec::new();
     for tid in 0..5 {
-        assembler.take(record(tid, UMEM, u64::from(tid)), &places(), |c| closed.push(c));
+        assembler.take(record(tid, UMEM, u64::from(tid)), &places(), |c| {
+            closed.push(c)
+        });
     }
     assert_eq!(assembler.open_chains(), 2);
     let tids: Vec<u32> = closed.iter().map(|c| c.records[0].tid).collect();
@@ -208,7 +272,10 @@ fn a_flood_of_threads_is_bounded_and_marked() {
 
 #[test]
 fn the_question_for_dmabuf_is_marked_and_kept() {
-    let ask = Record { errno: 9, ..record(1, UVERBS_DMABUF, 1) };
+    let ask = Record {
+        errno: 9,
+        ..record(1, UVERBS_DMABUF, 1)
+    };
     let chains = assemble([ask]);
     assert!(chains[0].marks.expected);
     assert!(!assemble([record(1, UVERBS_DMABUF, 1)])[0].marks.expected);
@@ -216,8 +283,15 @@ fn the_question_for_dmabuf_is_marked_and_kept() {
 
 #[test]
 fn a_record_of_an_unknown_probe_is_kept_as_its_own_chain() {
-    let chains = assemble([record(1, UMEM, 1), record(1, 999, 2), record(1, UVERBS_REG_MR, 3)]);
-    assert_eq!(shapes(&chains), [vec![UMEM], vec![999], vec![UVERBS_REG_MR]]);
+    let chains = assemble([
+        record(1, UMEM, 1),
+        record(1, 999, 2),
+        record(1, UVERBS_REG_MR, 3),
+    ]);
+    assert_eq!(
+        shapes(&chains),
+        [vec![UMEM], vec![999], vec![UVERBS_REG_MR]]
+    );
     assert!(chains[1].marks.incomplete);
 }
 
@@ -226,9 +300,15 @@ fn every_hook_of_the_catalogue_has_a_way_out() {
     // A verb whose outermost hook is not at depth 0 would never close a chain.
     let hooks = Catalogue::built_in().unwrap().hooks;
     let failing = hooks.iter().filter(|h| !h.is_event());
-    let verbs: std::collections::HashSet<Verb> = failing.map(|h| h.verb).filter(|v| *v != Verb::Any).collect();
+    let verbs: std::collections::HashSet<Verb> = failing
+        .map(|h| h.verb)
+        .filter(|v| *v != Verb::Any)
+        .collect();
     for verb in verbs {
-        assert!(hooks.iter().any(|h| h.verb == verb && h.depth == 0), "{verb:?}");
+        assert!(
+            hooks.iter().any(|h| h.verb == verb && h.depth == 0),
+            "{verb:?}"
+        );
     }
 }
 
@@ -236,7 +316,12 @@ const ETIMEDOUT: u16 = 110;
 
 /// Records of up to four threads; each thread's times go forward.
 fn threads() -> impl Strategy<Value = Vec<Vec<Record>>> {
-    let step = (0u16..10, prop_oneof![0u64..1000, Just(GAP_NS * 2)], 0u64..3, 0u64..3);
+    let step = (
+        0u16..10,
+        prop_oneof![0u64..1000, Just(GAP_NS * 2)],
+        0u64..3,
+        0u64..3,
+    );
     let thread = proptest::collection::vec(step, 0..12);
     proptest::collection::vec(thread, 1..5).prop_map(|threads| {
         let of_thread = |(tid, steps): (usize, Vec<(u16, u64, u64, u64)>)| {
@@ -245,7 +330,11 @@ fn threads() -> impl Strategy<Value = Vec<Vec<Record>>> {
                 .into_iter()
                 .map(|(probe, pause, entry, object)| {
                     now += pause;
-                    Record { entry, object, ..record(u32::try_from(tid).unwrap(), probe, now) }
+                    Record {
+                        entry,
+                        object,
+                        ..record(u32::try_from(tid).unwrap(), probe, now)
+                    }
                 })
                 .collect()
         };
@@ -254,12 +343,16 @@ fn threads() -> impl Strategy<Value = Vec<Vec<Record>>> {
 }
 
 fn interleave(threads: &[Vec<Record>], choices: &[usize]) -> Vec<Record> {
-    let mut queues: Vec<std::collections::VecDeque<Record>> =
-        threads.iter().map(|t| t.iter().cloned().collect()).collect();
+    let mut queues: Vec<std::collections::VecDeque<Record>> = threads
+        .iter()
+        .map(|t| t.iter().cloned().collect())
+        .collect();
     let mut out = Vec::new();
     let mut choices = choices.iter().cycle();
     while queues.iter().any(|q| !q.is_empty()) {
-        let waiting: Vec<usize> = (0..queues.len()).filter(|i| !queues[*i].is_empty()).collect();
+        let waiting: Vec<usize> = (0..queues.len())
+            .filter(|i| !queues[*i].is_empty())
+            .collect();
         let pick = waiting[choices.next().unwrap() % waiting.len()];
         out.extend(queues[pick].pop_front());
     }

@@ -26,22 +26,27 @@ pub(super) fn bridges(roots: &Roots) -> u32 {
         class_of(path).is_some_and(|c| c >> 8 == BRIDGE)
             && bytes(&path.join("config")).is_some_and(|config| redirects(&config))
     };
-    let count = pci_devices(roots).iter().filter(|(_, path)| in_force(path)).count();
+    let count = pci_devices(roots)
+        .iter()
+        .filter(|(_, path)| in_force(path))
+        .count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn redirects(config: &[u8]) -> bool {
     let mut at = EXTENDED;
     for _ in 0..CAPABILITIES {
-        let Some(header) = config.get(at..at + 4) else { return false };
+        let Some(header) = config.get(at..at + 4) else {
+            return false;
+        };
         let header = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
         if header == 0 || header == u32::MAX {
             return false;
         }
         if header & 0xffff == u32::from(ACS) {
-            return config
-                .get(at + 6..at + 8)
-                .is_some_and(|control| u16::from_le_bytes([control[0], control[1]]) & REDIRECTS != 0);
+            return config.get(at + 6..at + 8).is_some_and(|control| {
+                u16::from_le_bytes([control[0], control[1]]) & REDIRECTS != 0
+            });
         }
         at = ((header >> 20) & 0xffc) as usize;
         if at < EXTENDED {
@@ -58,7 +63,8 @@ mod tests {
     fn config(control: u16) -> Vec<u8> {
         let mut config = vec![0; 4096];
         // Advanced error reporting first, ACS behind it.
-        config[0x100..0x104].copy_from_slice(&(0x0001 | (1 << 16) | (0x148u32 << 20)).to_le_bytes());
+        config[0x100..0x104]
+            .copy_from_slice(&(0x0001 | (1 << 16) | (0x148u32 << 20)).to_le_bytes());
         config[0x148..0x14c].copy_from_slice(&(u32::from(ACS) | (1 << 16)).to_le_bytes());
         config[0x14e..0x150].copy_from_slice(&control.to_le_bytes());
         config

@@ -50,7 +50,12 @@ impl Devices {
     #[must_use]
     pub fn of_inventory(devices: &[RdmaDevice]) -> Self {
         let facts = |d: &RdmaDevice| DeviceFacts {
-            netdev: d.ports.iter().map(|p| p.netdev.clone()).find(|n| !n.is_empty()).unwrap_or_default(),
+            netdev: d
+                .ports
+                .iter()
+                .map(|p| p.netdev.clone())
+                .find(|n| !n.is_empty())
+                .unwrap_or_default(),
             pci_address: d.pci_address.clone(),
             driver: d.driver.clone(),
         };
@@ -91,8 +96,13 @@ pub(super) fn read(roots: &Roots, drivers: &DriverNames) -> Vec<RdmaDevice> {
 
 fn device(roots: &Roots, dir: &Path, name: &str, drivers: &DriverNames) -> RdmaDevice {
     // A software device has no parent device.
-    let pci_address = link_name(&dir.join("device")).filter(|a| is_pci_address(a)).unwrap_or_default();
-    let driver = drivers.get(name).cloned().unwrap_or_else(|| driver_by_parent(dir));
+    let pci_address = link_name(&dir.join("device"))
+        .filter(|a| is_pci_address(a))
+        .unwrap_or_default();
+    let driver = drivers
+        .get(name)
+        .cloned()
+        .unwrap_or_else(|| driver_by_parent(dir));
     RdmaDevice {
         name: name.to_owned(),
         driver_version: driver_version(roots, &driver),
@@ -119,7 +129,11 @@ fn driver_version(roots: &Roots, driver: &str) -> String {
     }
     let module = roots.sys.join("module").join(driver);
     let version = text(&module.join("version"));
-    if version.is_empty() { text(&module.join("srcversion")) } else { version }
+    if version.is_empty() {
+        text(&module.join("srcversion"))
+    } else {
+        version
+    }
 }
 
 fn ports(dir: &Path) -> Vec<RdmaPort> {
@@ -135,22 +149,31 @@ fn port(dir: &Path, number_of_port: u32) -> RdmaPort {
     let ndevs = dir.join("gid_attrs/ndevs");
     let slots = names(&dir.join("gids"));
     let used = |slot: &String| {
-        bytes(&dir.join("gids").join(slot)).is_some_and(|gid| gid.iter().any(|b| b.is_ascii_hexdigit() && *b != b'0'))
+        bytes(&dir.join("gids").join(slot))
+            .is_some_and(|gid| gid.iter().any(|b| b.is_ascii_hexdigit() && *b != b'0'))
     };
     RdmaPort {
         number: number_of_port,
         state: after_colon(&text(&dir.join("state"))),
         physical_state: after_colon(&text(&dir.join("phys_state"))),
         link_layer: text(&dir.join("link_layer")),
-        netdev: names(&ndevs).iter().map(|slot| text(&ndevs.join(slot))).find(|n| !n.is_empty()).unwrap_or_default(),
+        netdev: names(&ndevs)
+            .iter()
+            .map(|slot| text(&ndevs.join(slot)))
+            .find(|n| !n.is_empty())
+            .unwrap_or_default(),
         rate_bps: rate_bps(&text(&dir.join("rate"))),
-        gids: u32::try_from(slots.iter().take(GID_SLOTS).filter(|s| used(s)).count()).unwrap_or(u32::MAX),
+        gids: u32::try_from(slots.iter().take(GID_SLOTS).filter(|s| used(s)).count())
+            .unwrap_or(u32::MAX),
     }
 }
 
 /// "4: ACTIVE" → "ACTIVE".
 fn after_colon(text: &str) -> String {
-    text.split_once(':').map_or(text, |(_, state)| state).trim().to_owned()
+    text.split_once(':')
+        .map_or(text, |(_, state)| state)
+        .trim()
+        .to_owned()
 }
 
 /// "100 Gb/sec (4X EDR)", "2.5 Gb/sec (1X SDR)" → bits per second; 0: not known.
@@ -160,9 +183,9 @@ fn rate_bps(text: &str) -> u64 {
     };
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
     match (whole.parse::<u64>(), tenths.parse::<u64>()) {
-        (Ok(whole), Ok(tenths)) if tenths < 10 => {
-            whole.saturating_mul(1_000_000_000).saturating_add(tenths * 100_000_000)
-        }
+        (Ok(whole), Ok(tenths)) if tenths < 10 => whole
+            .saturating_mul(1_000_000_000)
+            .saturating_add(tenths * 100_000_000),
         _ => 0,
     }
 }
@@ -170,18 +193,31 @@ fn rate_bps(text: &str) -> u64 {
 /// "0000:3b:00.0": domain, bus, device and function.
 fn is_pci_address(name: &str) -> bool {
     let parts: Vec<&str> = name.split([':', '.']).collect();
-    parts.len() == 4 && parts.iter().all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_hexdigit()))
+    parts.len() == 4
+        && parts
+            .iter()
+            .all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 /// All PCI devices: address and directory.
 pub(super) fn pci_devices(roots: &Roots) -> Vec<(String, std::path::PathBuf)> {
     let dir = roots.sys.join("bus/pci/devices");
-    names(&dir).into_iter().map(|name| { let path = dir.join(&name); (name, path) }).collect()
+    names(&dir)
+        .into_iter()
+        .map(|name| {
+            let path = dir.join(&name);
+            (name, path)
+        })
+        .collect()
 }
 
 /// The IOMMU group's kind of translation, of one device.
 pub(super) fn iommu_type(roots: &Roots, pci_address: &str) -> Option<String> {
-    let group = roots.sys.join("bus/pci/devices").join(pci_address).join("iommu_group/type");
+    let group = roots
+        .sys
+        .join("bus/pci/devices")
+        .join(pci_address)
+        .join("iommu_group/type");
     Some(text(&group)).filter(|t| !t.is_empty())
 }
 

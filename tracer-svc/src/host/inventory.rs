@@ -75,7 +75,9 @@ fn digest(inventory: &Inventory) -> String {
 fn fnv1a_128(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+    bytes.iter().fold(OFFSET, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(PRIME)
+    })
 }
 
 #[cfg(test)]
@@ -91,7 +93,11 @@ mod tests {
     #[test]
     fn free_pages_and_times_change_no_id() {
         let mut inventory = Inventory {
-            huge_pages: Some(rdmesh_proto::tracer::v1::HugePages { total: 8, free: 3, ..Default::default() }),
+            huge_pages: Some(rdmesh_proto::tracer::v1::HugePages {
+                total: 8,
+                free: 3,
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let id = digest(&inventory);
@@ -105,10 +111,17 @@ mod tests {
     #[test]
     fn only_a_change_is_sent_and_keeps_its_time() {
         let mut inventories = Inventories::default();
-        let scan = |id: &str| Inventory { id: id.to_owned(), ..Default::default() };
+        let scan = |id: &str| Inventory {
+            id: id.to_owned(),
+            ..Default::default()
+        };
         assert!(inventories.take(scan("a"), 1_000_000_001).is_some());
         assert!(inventories.take(scan("a"), 2_000_000_000).is_none());
-        let seen = inventories.take(scan("b"), 3_000_000_000).unwrap().seen_at.unwrap();
+        let seen = inventories
+            .take(scan("b"), 3_000_000_000)
+            .unwrap()
+            .seen_at
+            .unwrap();
         assert_eq!((seen.seconds, inventories.id()), (3, "b"));
     }
 }

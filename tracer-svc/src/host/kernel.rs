@@ -37,7 +37,11 @@ pub(super) fn gpu(roots: &Roots) -> Option<GpuDriver> {
     let modules = roots.sys.join("module");
     let name = GPU_MODULES.iter().find(|m| modules.join(m).is_dir())?;
     let version = text(&modules.join(name).join("version"));
-    let version = if version.is_empty() { text(&modules.join(name).join("srcversion")) } else { version };
+    let version = if version.is_empty() {
+        text(&modules.join(name).join("srcversion"))
+    } else {
+        version
+    };
     Some(GpuDriver {
         name: (*name).to_owned(),
         version,
@@ -62,7 +66,11 @@ pub(super) fn peer_memory(roots: &Roots, release: &str) -> PeerMemory {
     let loaded = names(&roots.sys.join("module"));
     let is_loaded = |m: &&str| loaded.iter().any(|l| l == m);
     PeerMemory {
-        modules: PEER_MEMORY_MODULES.iter().filter(|m| is_loaded(m)).map(|m| (*m).to_owned()).collect(),
+        modules: PEER_MEMORY_MODULES
+            .iter()
+            .filter(|m| is_loaded(m))
+            .map(|m| (*m).to_owned())
+            .collect(),
         dmabuf: is_loaded(&"ib_uverbs") && version_of(release).is_some_and(|v| v >= DMABUF_SINCE),
     }
 }

@@ -10,8 +10,11 @@ use crate::identity::Hierarchy;
 pub(super) fn huge_pages(roots: &Roots) -> HugePages {
     let meminfo = text(&roots.proc.join("meminfo"));
     let field = |name: &str| -> u64 {
-        let line = meminfo.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+        let line = meminfo
+            .lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|l| l.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0)
     };
     let transparent = text(&roots.sys.join("kernel/mm/transparent_hugepage/enabled"));
     HugePages {
@@ -24,7 +27,9 @@ pub(super) fn huge_pages(roots: &Roots) -> HugePages {
 
 /// "always [madvise] never" → "madvise".
 fn chosen(text: &str) -> String {
-    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
     inside.map_or(text, |(word, _)| word).to_owned()
 }
 
@@ -36,7 +41,9 @@ pub(super) fn limits(roots: &Roots) -> Limits {
     };
     Limits {
         memlock_bytes: soft("Max locked memory").and_then(|v| v.parse().ok()),
-        open_files: soft("Max open files").and_then(|v| v.parse().ok()).unwrap_or(0),
+        open_files: soft("Max open files")
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(0),
         max_map_count: count(&roots.proc.join("sys/vm/max_map_count")),
     }
 }
@@ -44,7 +51,9 @@ pub(super) fn limits(roots: &Roots) -> Limits {
 /// The IOMMU as the RDMA devices meet it; any group's where there is none.
 pub(super) fn iommu(roots: &Roots, devices: &[RdmaDevice]) -> Iommu {
     let enabled = !names(&roots.sys.join("class/iommu")).is_empty();
-    let of_device = devices.iter().find_map(|d| iommu_type(roots, &d.pci_address));
+    let of_device = devices
+        .iter()
+        .find_map(|d| iommu_type(roots, &d.pci_address));
     let groups = roots.sys.join("kernel/iommu_groups");
     let of_any = || {
         let first = names(&groups).into_iter().next()?;

@@ -9,7 +9,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::{self, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
+};
 
 use super::Roots;
 use super::roots::names;
@@ -78,7 +80,12 @@ pub fn driver_names(roots: &Roots) -> DriverNames {
 
 fn ask() -> io::Result<DriverNames> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::RDMA))?;
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        flags,
+        Some(netlink::RDMA),
+    )?;
     bind(&socket, &SocketAddrNetlink::new(0, 0))?;
     let mut devices = Vec::new();
     let dump = request(CMD_GET, NLM_F_REQUEST | NLM_F_DUMP, &[]);
@@ -89,7 +96,10 @@ fn ask() -> io::Result<DriverNames> {
     })?;
     let mut drivers = DriverNames::new();
     for (index, name) in devices {
-        let attrs = [attribute(ATTR_DEV_INDEX, &index.to_ne_bytes()), attribute(ATTR_CHARDEV_TYPE, b"uverbs\0")];
+        let attrs = [
+            attribute(ATTR_DEV_INDEX, &index.to_ne_bytes()),
+            attribute(ATTR_CHARDEV_TYPE, b"uverbs\0"),
+        ];
         let question = request(CMD_GET_CHARDEV, NLM_F_REQUEST, &attrs);
         let mut module = None;
         // A device that vanished in between is answered with an error.
@@ -105,7 +115,10 @@ fn ask() -> io::Result<DriverNames> {
 }
 
 fn module_of(driver_id: u32) -> Option<&'static str> {
-    MODULES.iter().find(|(id, _)| *id == driver_id).map(|(_, module)| *module)
+    MODULES
+        .iter()
+        .find(|(id, _)| *id == driver_id)
+        .map(|(_, module)| *module)
 }
 
 fn request(command: u16, flags: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
@@ -134,7 +147,12 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 /// Sends a question and gives each answer's attributes to `take`. RDMA netlink
 /// answers before the send returns, so that there is nothing to wait for.
 fn exchange(socket: &OwnedFd, message: &[u8], take: &mut dyn FnMut(&Attributes)) -> io::Result<()> {
-    sendto(socket, message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    sendto(
+        socket,
+        message,
+        SendFlags::empty(),
+        &SocketAddrNetlink::new(0, 0),
+    )?;
     let mut buffer = vec![0; ANSWER_BYTES];
     for _ in 0..ANSWERS {
         let got = match recv(socket, &mut buffer[..], RecvFlags::empty()) {
@@ -161,7 +179,11 @@ fn read_answer(mut bytes: &[u8], take: &mut dyn FnMut(&Attributes)) -> io::Resul
             NLMSG_DONE => return Ok(false),
             NLMSG_ERROR => {
                 let errno = i32::from_ne_bytes(u32_at(body, 0).to_ne_bytes());
-                return if errno == 0 { Ok(false) } else { Err(io::Error::from_raw_os_error(errno.saturating_neg())) };
+                return if errno == 0 {
+                    Ok(false)
+                } else {
+                    Err(io::Error::from_raw_os_error(errno.saturating_neg()))
+                };
             }
             _ => take(&Attributes(body)),
         }
@@ -202,11 +224,15 @@ impl Attributes<'_> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
+    bytes
+        .get(at..at + 2)
+        .map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+    bytes
+        .get(at..at + 4)
+        .map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
 #[cfg(test)]
@@ -216,7 +242,10 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_as_it_is_written() {
-        let attrs = [attribute(ATTR_DEV_INDEX, &7u32.to_ne_bytes()), attribute(ATTR_DEV_NAME, b"rxe0\0")];
+        let attrs = [
+            attribute(ATTR_DEV_INDEX, &7u32.to_ne_bytes()),
+            attribute(ATTR_DEV_NAME, b"rxe0\0"),
+        ];
         let mut seen = Vec::new();
         let more = read_answer(&request(CMD_GET, 0, &attrs), &mut |a| {
             seen.push((a.u32(ATTR_DEV_INDEX), a.text(ATTR_DEV_NAME)));

@@ -31,12 +31,18 @@ impl Default for Roots {
 /// The text of a file without white space at its ends; empty when it cannot be
 /// read: a fact that the kernel does not tell is left empty in the inventory.
 pub(super) fn text(path: &Path) -> String {
-    bytes(path).map_or_else(String::new, |b| String::from_utf8_lossy(&b).trim().to_owned())
+    bytes(path).map_or_else(String::new, |b| {
+        String::from_utf8_lossy(&b).trim().to_owned()
+    })
 }
 
 pub(super) fn bytes(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(FILE_BYTES).read_to_end(&mut bytes).ok()?;
+    File::open(path)
+        .ok()?
+        .take(FILE_BYTES)
+        .read_to_end(&mut bytes)
+        .ok()?;
     Some(bytes)
 }
 

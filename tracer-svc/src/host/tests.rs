@@ -11,11 +11,23 @@ const HOST: &[(&str, &str)] = &[
     ("proc/sys/kernel/osrelease", "6.1.0-41-amd64\n"),
     ("proc/sys/kernel/version", "#1 SMP Debian 6.1.158-1\n"),
     ("proc/cmdline", "quiet iommu=pt\n"),
-    ("proc/meminfo", "MemTotal: 1 kB\nHugePages_Total:      16\nHugePages_Free:       12\nHugepagesize:       2048 kB\n"),
-    ("proc/1/limits", "Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 4096                 files\nMax locked memory         8388608              8388608              bytes\n"),
+    (
+        "proc/meminfo",
+        "MemTotal: 1 kB\nHugePages_Total:      16\nHugePages_Free:       12\nHugepagesize:       2048 kB\n",
+    ),
+    (
+        "proc/1/limits",
+        "Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 4096                 files\nMax locked memory         8388608              8388608              bytes\n",
+    ),
     ("proc/sys/vm/max_map_count", "65530\n"),
-    ("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
-    ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+    (
+        "proc/self/mounts",
+        "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+    ),
+    (
+        "sys/kernel/mm/transparent_hugepage/enabled",
+        "always [madvise] never\n",
+    ),
     ("sys/module/ib_uverbs/initstate", "live\n"),
     ("sys/module/nvidia_peermem/version", "570.1\n"),
     ("sys/module/nvidia/version", "570.1\n"),
@@ -23,17 +35,41 @@ const HOST: &[(&str, &str)] = &[
     ("sys/module/mlx5_ib/srcversion", "ABCDEF\n"),
     ("sys/class/iommu/dmar0/x", ""),
     ("sys/devices/pci0000:3a/0000:3b:00.0/class", "0x020000\n"),
-    ("sys/devices/pci0000:3a/0000:3b:00.0/iommu_group/type", "identity\n"),
+    (
+        "sys/devices/pci0000:3a/0000:3b:00.0/iommu_group/type",
+        "identity\n",
+    ),
     ("sys/class/infiniband/mlx5_0/fw_ver", "28.39.1002\n"),
     ("sys/class/infiniband/mlx5_0/board_id", "MT_0000000838\n"),
-    ("sys/class/infiniband/mlx5_0/node_guid", "946d:ae03:00c1:7a2e\n"),
+    (
+        "sys/class/infiniband/mlx5_0/node_guid",
+        "946d:ae03:00c1:7a2e\n",
+    ),
     ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"),
-    ("sys/class/infiniband/mlx5_0/ports/1/phys_state", "5: LinkUp\n"),
-    ("sys/class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n"),
-    ("sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"),
-    ("sys/class/infiniband/mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:966d:aeff:fec1:7a2e\n"),
-    ("sys/class/infiniband/mlx5_0/ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n"),
-    ("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "ens1np0\n"),
+    (
+        "sys/class/infiniband/mlx5_0/ports/1/phys_state",
+        "5: LinkUp\n",
+    ),
+    (
+        "sys/class/infiniband/mlx5_0/ports/1/link_layer",
+        "Ethernet\n",
+    ),
+    (
+        "sys/class/infiniband/mlx5_0/ports/1/rate",
+        "400 Gb/sec (4X NDR)\n",
+    ),
+    (
+        "sys/class/infiniband/mlx5_0/ports/1/gids/0",
+        "fe80:0000:0000:0000:966d:aeff:fec1:7a2e\n",
+    ),
+    (
+        "sys/class/infiniband/mlx5_0/ports/1/gids/1",
+        "0000:0000:0000:0000:0000:0000:0000:0000\n",
+    ),
+    (
+        "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0",
+        "ens1np0\n",
+    ),
     ("sys/class/infiniband/rxe0/fw_ver", "\n"),
     ("sys/class/infiniband/rxe0/parent", "eth0\n"),
 ];
@@ -45,8 +81,16 @@ fn host() -> tempfile::TempDir {
     }
     let sys = root.path().join("sys");
     fs::create_dir_all(sys.join("bus/pci/devices")).unwrap();
-    symlink("../../../devices/pci0000:3a/0000:3b:00.0", sys.join("bus/pci/devices/0000:3b:00.0")).unwrap();
-    symlink("../../../devices/pci0000:3a/0000:3b:00.0", sys.join("class/infiniband/mlx5_0/device")).unwrap();
+    symlink(
+        "../../../devices/pci0000:3a/0000:3b:00.0",
+        sys.join("bus/pci/devices/0000:3b:00.0"),
+    )
+    .unwrap();
+    symlink(
+        "../../../devices/pci0000:3a/0000:3b:00.0",
+        sys.join("class/infiniband/mlx5_0/device"),
+    )
+    .unwrap();
     let driver = sys.join("devices/pci0000:3a/0000:3b:00.0/driver");
     fs::create_dir_all(&driver).unwrap();
     symlink("../../../../module/mlx5_core", driver.join("module")).unwrap();
@@ -60,9 +104,15 @@ fn write(root: &Path, path: &str, text: &str) {
 }
 
 fn scanned(root: &Path) -> Inventory {
-    let roots = Roots { proc: root.join("proc"), sys: root.join("sys") };
+    let roots = Roots {
+        proc: root.join("proc"),
+        sys: root.join("sys"),
+    };
     let drivers = DriverNames::from([("rxe0".to_owned(), "rdma_rxe".to_owned())]);
-    let clock = ClockPair { boottime_ns: 5_000_000_000, realtime_ns: 1_800_000_005_000_000_000 };
+    let clock = ClockPair {
+        boottime_ns: 5_000_000_000,
+        realtime_ns: 1_800_000_005_000_000_000,
+    };
     scan(&roots, &drivers, &clock)
 }
 
@@ -96,7 +146,11 @@ fn a_link_that_went_down_is_another_inventory() {
     let root = host();
     let before = scanned(root.path()).id;
     assert_eq!(scanned(root.path()).id, before);
-    write(root.path(), "sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    write(
+        root.path(),
+        "sys/class/infiniband/mlx5_0/ports/1/state",
+        "1: DOWN\n",
+    );
     assert_ne!(scanned(root.path()).id, before);
 }
 

@@ -16,12 +16,19 @@ use super::attempt::{Attempt, RefusedValue};
 pub fn job_id_of_cgroup_path(path: &[u8]) -> Result<Option<String>, RefusedValue> {
     let mut in_slurm = false;
     let mut in_pods = false;
-    let mut names = path.split(|b| *b == b'/').filter(|n| !n.is_empty()).peekable();
+    let mut names = path
+        .split(|b| *b == b'/')
+        .filter(|n| !n.is_empty())
+        .peekable();
     while let Some(name) = names.next() {
         // A name that is not text names no job; the levels below still may.
-        let Ok(name) = std::str::from_utf8(name) else { continue };
-        in_slurm |= name == "slurm" || name.starts_with("slurm_") || name.ends_with("slurmstepd.scope");
-        in_pods |= name == "kubepods" || name == "kubepods.slice" || name.ends_with("-kubepods.slice");
+        let Ok(name) = std::str::from_utf8(name) else {
+            continue;
+        };
+        in_slurm |=
+            name == "slurm" || name.starts_with("slurm_") || name.ends_with("slurmstepd.scope");
+        in_pods |=
+            name == "kubepods" || name == "kubepods.slice" || name.ends_with("-kubepods.slice");
         if let Some(id) = name.strip_prefix("job_")
             && is_number(id)
             && (in_slurm || names.peek().is_some_and(|n| n.starts_with(b"step_")))
@@ -100,24 +107,43 @@ mod tests {
             assert_eq!(job(&path), Some(format!("pod:{UID}")), "{path}");
         }
         let fixed = "0".repeat(32);
-        assert_eq!(job(&format!("/kubepods/pod{fixed}/x")), Some(format!("pod:{fixed}")));
+        assert_eq!(
+            job(&format!("/kubepods/pod{fixed}/x")),
+            Some(format!("pod:{fixed}"))
+        );
     }
 
     #[test]
     fn what_names_no_job() {
-        for path in ["", "/", "/user.slice/user-1000.slice/session-3.scope", "/job_77/x", "/slurm/job_/step_0", "/podman/pod1", "/slurm/job_7a/step_0"] {
+        for path in [
+            "",
+            "/",
+            "/user.slice/user-1000.slice/session-3.scope",
+            "/job_77/x",
+            "/slurm/job_/step_0",
+            "/podman/pod1",
+            "/slurm/job_7a/step_0",
+        ] {
             assert_eq!(job(path), None, "{path}");
         }
     }
 
     #[test]
     fn a_hostile_pod_name_is_refused() {
-        assert_eq!(job_id_of_cgroup_path(b"/kubepods/podx y/z"), Err(RefusedValue::Forbidden));
+        assert_eq!(
+            job_id_of_cgroup_path(b"/kubepods/podx y/z"),
+            Err(RefusedValue::Forbidden)
+        );
     }
 
     #[test]
     fn a_name_that_is_not_text_hides_nothing_below() {
-        assert_eq!(job_id_of_cgroup_path(b"/\xff\xfe/slurm/uid_1/job_5/step_0").unwrap().as_deref(), Some("5"));
+        assert_eq!(
+            job_id_of_cgroup_path(b"/\xff\xfe/slurm/uid_1/job_5/step_0")
+                .unwrap()
+                .as_deref(),
+            Some("5")
+        );
     }
 
     proptest! {

@@ -41,19 +41,25 @@ impl Hierarchy {
         let mounts = fs::read_to_string(proc_root.join("self/mounts")).unwrap_or_default();
         let numbers = fs::read_to_string(proc_root.join("cgroups")).unwrap_or_default();
         let number_of = |controller: &str| -> Option<u16> {
-            let line = numbers.lines().find(|l| l.split_whitespace().next() == Some(controller))?;
+            let line = numbers
+                .lines()
+                .find(|l| l.split_whitespace().next() == Some(controller))?;
             line.split_whitespace().nth(1)?.parse().ok()
         };
         let mut found: Vec<Self> = Vec::new();
         for line in mounts.lines() {
             let mut fields = line.split(' ').skip(1);
-            let (Some(mount), Some(kind), Some(options)) = (fields.next(), fields.next(), fields.next()) else {
+            let (Some(mount), Some(kind), Some(options)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
                 continue;
             };
             let (controller, number) = match kind {
                 "cgroup2" => ("", Some(0)),
                 "cgroup" => {
-                    let named = V1_CONTROLLERS.iter().find(|c| options.split(',').any(|o| o == **c));
+                    let named = V1_CONTROLLERS
+                        .iter()
+                        .find(|c| options.split(',').any(|o| o == **c));
                     let Some(controller) = named else { continue };
                     (*controller, number_of(controller))
                 }
@@ -62,7 +68,11 @@ impl Hierarchy {
             if let Some(number) = number
                 && !found.iter().any(|h| h.number == number)
             {
-                found.push(Self { mount: mount.into(), number, controller });
+                found.push(Self {
+                    mount: mount.into(),
+                    number,
+                    controller,
+                });
             }
         }
         found
@@ -152,7 +162,10 @@ impl Cgroups {
         let mut budget = SEARCHED_DIRECTORIES;
         for hierarchy in &hierarchies {
             // Ids of other hierarchies cost no walk in this one.
-            if !wanted.iter().any(|id| id >> 48 == u64::from(hierarchy.number)) {
+            if !wanted
+                .iter()
+                .any(|id| id >> 48 == u64::from(hierarchy.number))
+            {
                 continue;
             }
             walk(hierarchy, &mut wanted, &mut budget, &mut |id, path| {
@@ -203,7 +216,9 @@ fn walk(
             return;
         }
         *budget -= 1;
-        let Ok(meta) = fs::symlink_metadata(&dir) else { continue };
+        let Ok(meta) = fs::symlink_metadata(&dir) else {
+            continue;
+        };
         let id = hierarchy.tagged(meta.ino());
         if wanted.remove(&id) {
             let below = dir.strip_prefix(&hierarchy.mount).unwrap_or(&dir);
@@ -213,7 +228,9 @@ fn walk(
         if depth >= SEARCHED_DEPTH {
             continue;
         }
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        let Ok(entries) = fs::read_dir(&dir) else {
+            continue;
+        };
         let dirs = entries
             .flatten()
             .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
@@ -237,18 +254,29 @@ mod tests {
         let mounts = |text: &str| fs::write(root.path().join("self/mounts"), text).unwrap();
         mounts("none /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n");
         let found = Hierarchy::mounted(root.path());
-        assert_eq!((found.len(), found[0].number, found[0].controller), (1, 0, ""));
+        assert_eq!(
+            (found.len(), found[0].number, found[0].controller),
+            (1, 0, "")
+        );
 
         mounts(
             "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
              c /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n\
              c /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n",
         );
-        fs::write(root.path().join("cgroups"), "#subsys_name\thierarchy\tnum\tenabled\nmemory\t7\t1\t1\n").unwrap();
+        fs::write(
+            root.path().join("cgroups"),
+            "#subsys_name\thierarchy\tnum\tenabled\nmemory\t7\t1\t1\n",
+        )
+        .unwrap();
         let found = Hierarchy::mounted(root.path());
         assert_eq!(
             found,
-            [Hierarchy { mount: "/sys/fs/cgroup/memory".into(), number: 7, controller: "memory" }]
+            [Hierarchy {
+                mount: "/sys/fs/cgroup/memory".into(),
+                number: 7,
+                controller: "memory"
+            }]
         );
     }
 
@@ -258,7 +286,11 @@ mod tests {
         let dir = root.path().join("slurm/job_7/step_0");
         fs::create_dir_all(&dir).unwrap();
         let inode = fs::metadata(&dir).unwrap().ino();
-        let hierarchy = Hierarchy { mount: root.path().into(), number: 3, controller: "memory" };
+        let hierarchy = Hierarchy {
+            mount: root.path().into(),
+            number: 3,
+            controller: "memory",
+        };
         let id = inode | (3 << 48);
         let mut cgroups = Cgroups::new(vec![hierarchy]);
         cgroups.search([id, inode]);
@@ -271,7 +303,11 @@ mod tests {
     #[test]
     fn each_unknown_id_is_searched_once() {
         let root = tempfile::tempdir().unwrap();
-        let hierarchy = Hierarchy { mount: root.path().into(), number: 0, controller: "" };
+        let hierarchy = Hierarchy {
+            mount: root.path().into(),
+            number: 0,
+            controller: "",
+        };
         let mut cgroups = Cgroups::new(vec![hierarchy]);
         let dir = root.path().join("late");
         fs::create_dir(&dir).unwrap();
@@ -288,11 +324,18 @@ mod tests {
         cgroups.learn_path(4, b"/work/a");
         cgroups.learn_member(4, Some((&attempt("x"), Source::Environment)));
         cgroups.learn_member(4, Some((&attempt("x"), Source::Environment)));
-        assert_eq!(cgroups.info(4).attempt, Some((attempt("x"), Source::Environment)));
+        assert_eq!(
+            cgroups.info(4).attempt,
+            Some((attempt("x"), Source::Environment))
+        );
         cgroups.learn_member(4, None);
         assert_eq!(cgroups.info(4).attempt, None);
         cgroups.learn_member(4, Some((&attempt("x"), Source::Environment)));
-        assert_eq!(cgroups.info(4).attempt, None, "once differing, always differing");
+        assert_eq!(
+            cgroups.info(4).attempt,
+            None,
+            "once differing, always differing"
+        );
     }
 
     #[test]
@@ -312,6 +355,9 @@ mod tests {
         cgroups.learn_path(5, b"/slurm/uid_1/job_8/step_0");
         cgroups.learn_member(5, Some((&attempt("a"), Source::Environment)));
         cgroups.learn_member(5, Some((&attempt("b"), Source::Environment)));
-        assert_eq!(cgroups.info(5).attempt, Some((attempt("8"), Source::Cgroup)));
+        assert_eq!(
+            cgroups.info(5).attempt,
+            Some((attempt("8"), Source::Cgroup))
+        );
     }
 }

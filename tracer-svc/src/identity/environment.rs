@@ -114,14 +114,15 @@ impl EnvironmentReader {
         let mut note = |value: RefusedValue| {
             refused.get_or_insert(value);
         };
-        let (asked_requeue, asked_restart) = match self.attempt.map(|v| v.and_then(|v| parse_attempt(&v))) {
-            Some(Ok((requeue, restart))) => (Some(requeue), restart),
-            Some(Err(why)) => {
-                note(why);
-                (None, None)
-            }
-            None => (None, None),
-        };
+        let (asked_requeue, asked_restart) =
+            match self.attempt.map(|v| v.and_then(|v| parse_attempt(&v))) {
+                Some(Ok((requeue, restart))) => (Some(requeue), restart),
+                Some(Err(why)) => {
+                    note(why);
+                    (None, None)
+                }
+                None => (None, None),
+            };
         let requeue = asked_requeue.or(self.requeue).unwrap_or(0);
         let restart = asked_restart.or(self.restart).unwrap_or(0);
         let mut attempt = None;
@@ -272,27 +273,49 @@ mod tests {
     }
 
     fn attempt(entries: &[&str]) -> String {
-        read(entries).attempt.map(|a| a.to_string()).unwrap_or_default()
+        read(entries)
+            .attempt
+            .map(|a| a.to_string())
+            .unwrap_or_default()
     }
 
     #[test]
     fn our_own_names_stand_before_the_schedulers() {
-        let entries = ["SLURM_JOB_ID=9", "SLURM_RESTART_COUNT=4", "RDMESH_JOB_ID=llm-7", "RDMESH_ATTEMPT=2.1"];
+        let entries = [
+            "SLURM_JOB_ID=9",
+            "SLURM_RESTART_COUNT=4",
+            "RDMESH_JOB_ID=llm-7",
+            "RDMESH_ATTEMPT=2.1",
+        ];
         assert_eq!(attempt(&entries), "llm-7/2.1");
         assert_eq!(attempt(&entries[..2]), "9/4");
     }
 
     #[test]
     fn restarts_of_the_launcher_join_the_schedulers_count() {
-        let entries = ["SLURM_JOB_ID=9", "RDMESH_ATTEMPT=3", "TORCHELASTIC_RESTART_COUNT=5"];
+        let entries = [
+            "SLURM_JOB_ID=9",
+            "RDMESH_ATTEMPT=3",
+            "TORCHELASTIC_RESTART_COUNT=5",
+        ];
         assert_eq!(attempt(&entries), "9/3.5");
     }
 
     #[test]
     fn a_rank_comes_from_the_innermost_launcher() {
-        let who = read(&["SLURM_PROCID=0", "RANK=17", "SLURM_LOCALID=0", "LOCAL_RANK=1"]);
+        let who = read(&[
+            "SLURM_PROCID=0",
+            "RANK=17",
+            "SLURM_LOCALID=0",
+            "LOCAL_RANK=1",
+        ]);
         assert_eq!((who.rank, who.local_rank), (Some(17), Some(1)));
-        let who = read(&["SLURM_PROCID=3", "OMPI_COMM_WORLD_RANK=5", "RANK=", "LOCAL_RANK=-1"]);
+        let who = read(&[
+            "SLURM_PROCID=3",
+            "OMPI_COMM_WORLD_RANK=5",
+            "RANK=",
+            "LOCAL_RANK=-1",
+        ]);
         assert_eq!((who.rank, who.local_rank), (Some(5), None));
     }
 
@@ -320,7 +343,10 @@ mod tests {
         let long = format!("RDMESH_JOB_ID={}", "x".repeat(600));
         assert_eq!(read(&[&long]).refused, Some(RefusedValue::TooLong));
         let cut_at_the_limit = format!("RDMESH_JOB_ID={}", "x".repeat(300));
-        assert_eq!(read(&[&cut_at_the_limit]).refused, Some(RefusedValue::TooLong));
+        assert_eq!(
+            read(&[&cut_at_the_limit]).refused,
+            Some(RefusedValue::TooLong)
+        );
     }
 
     #[test]
@@ -345,7 +371,15 @@ mod tests {
     #[test]
     fn every_name_fits_the_name_limit() {
         let all = JOB_NAMES.iter().chain(&RANK_NAMES).chain(&LOCAL_RANK_NAMES);
-        assert!(all.chain([&ATTEMPT_NAME, &REQUEUE_NAME, &RESTART_NAME, &ARRAY_INDEX_NAME]).all(|n| n.len() <= NAME_BYTES));
+        assert!(
+            all.chain([
+                &ATTEMPT_NAME,
+                &REQUEUE_NAME,
+                &RESTART_NAME,
+                &ARRAY_INDEX_NAME
+            ])
+            .all(|n| n.len() <= NAME_BYTES)
+        );
     }
 
     proptest! {

@@ -65,11 +65,17 @@ impl ProcessReader {
     }
 
     /// Reads a process that is named by its number and start time.
-    pub(super) fn read(&self, tgid: u32, start_boot_ns: u64) -> Result<FromProcess, ReadProcessError> {
+    pub(super) fn read(
+        &self,
+        tgid: u32,
+        start_boot_ns: u64,
+    ) -> Result<FromProcess, ReadProcessError> {
         let unreadable = |error| ReadProcessError::Unreadable { tgid, error };
         self.check_start(tgid, start_boot_ns)?;
         let environment = self.environment(tgid).map_err(unreadable)?;
-        let cgroup = self.bytes(tgid, "cgroup", CGROUP_BYTES).map_err(unreadable)?;
+        let cgroup = self
+            .bytes(tgid, "cgroup", CGROUP_BYTES)
+            .map_err(unreadable)?;
         // The number may have changed hands between the files.
         self.check_start(tgid, start_boot_ns)?;
         Ok(FromProcess {
@@ -141,9 +147,17 @@ mod tests {
         let dir = root.path().join(tgid.to_string());
         fs::create_dir(&dir).unwrap();
         let zeros = "0 ".repeat(18);
-        fs::write(dir.join("stat"), format!("{tgid} (a) b) c) S {zeros}{start_ticks} 0 0\n")).unwrap();
+        fs::write(
+            dir.join("stat"),
+            format!("{tgid} (a) b) c) S {zeros}{start_ticks} 0 0\n"),
+        )
+        .unwrap();
         fs::write(dir.join("environ"), environ).unwrap();
-        fs::write(dir.join("cgroup"), "5:memory:/slurm/job_3/step_0\n0::/unified\n").unwrap();
+        fs::write(
+            dir.join("cgroup"),
+            "5:memory:/slurm/job_3/step_0\n0::/unified\n",
+        )
+        .unwrap();
         root
     }
 
@@ -153,7 +167,10 @@ mod tests {
         let reader = ProcessReader::at(root.path(), 100);
         let process = reader.read(9, 1_234_567_890).unwrap();
         assert_eq!(process.environment.attempt.unwrap().to_string(), "3/0");
-        assert_eq!(process.cgroup_paths, [b"/unified".to_vec(), b"/slurm/job_3/step_0".to_vec()]);
+        assert_eq!(
+            process.cgroup_paths,
+            [b"/unified".to_vec(), b"/slurm/job_3/step_0".to_vec()]
+        );
     }
 
     #[test]

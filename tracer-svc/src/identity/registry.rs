@@ -102,16 +102,20 @@ impl Registry {
         // The part that was cut may hold what is wanted; the process may still
         // be there to ask.
         let weak = identity.environ_cut && who.source != Source::Environment;
-        if weak
-            && let Ok(process) = self.processes.read(identity.tgid, identity.start_boot_ns)
-        {
+        if weak && let Ok(process) = self.processes.read(identity.tgid, identity.start_boot_ns) {
             who = Who::new(process.environment, &process.cgroup_paths);
         }
         if !identity.cgroup_cut {
-            self.cgroups.learn_path(identity.cgroup_id, &identity.cgroup_path);
+            self.cgroups
+                .learn_path(identity.cgroup_id, &identity.cgroup_path);
         }
         let known = !identity.environ_cut || who.attempt.is_some();
-        self.remember((identity.tgid, identity.start_boot_ns), identity.cgroup_id, who, known);
+        self.remember(
+            (identity.tgid, identity.start_boot_ns),
+            identity.cgroup_id,
+            who,
+            known,
+        );
     }
 
     /// Who failed. A process that the kernel told nothing about is read from
@@ -159,7 +163,9 @@ impl Registry {
 
     fn remember(&mut self, process: Process, cgroup_id: u64, who: Who, known: bool) {
         match (&who.attempt, known) {
-            (Some(attempt), _) => self.cgroups.learn_member(cgroup_id, Some((attempt, who.source))),
+            (Some(attempt), _) => self
+                .cgroups
+                .learn_member(cgroup_id, Some((attempt, who.source))),
             (None, true) => self.cgroups.learn_member(cgroup_id, None),
             // Nothing could be read: that says nothing about the others.
             (None, false) => {}
@@ -232,7 +238,10 @@ mod tests {
     fn the_path_names_the_job_and_the_environment_its_requeue() {
         let empty = tempfile::tempdir().unwrap();
         let mut registry = registry(empty.path());
-        registry.take(&identity(b"SLURM_RESTART_COUNT=2\0RDMESH_JOB_ID=a/b\0", b"/slurm/uid_0/job_6/step_0"));
+        registry.take(&identity(
+            b"SLURM_RESTART_COUNT=2\0RDMESH_JOB_ID=a/b\0",
+            b"/slurm/uid_0/job_6/step_0",
+        ));
         let who = registry.who(&record());
         assert_eq!(who.attempt.as_ref().unwrap().to_string(), "6/2");
         assert_eq!(who.source, Source::Cgroup);
@@ -244,7 +253,10 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let mut registry = registry(empty.path());
         assert_eq!(registry.who(&record()), Who::default());
-        registry.take(&Identity { tgid: 11, ..identity(b"RDMESH_JOB_ID=j\0", b"/a") });
+        registry.take(&Identity {
+            tgid: 11,
+            ..identity(b"RDMESH_JOB_ID=j\0", b"/a")
+        });
         assert!(registry.cgroup(44).attempt.is_some());
         // The kernel's copy, when it comes later, replaces what was not known.
         registry.take(&identity(b"RDMESH_JOB_ID=j\0", b"/a"));
@@ -256,7 +268,10 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let mut registry = registry(empty.path());
         registry.take(&identity(b"RDMESH_JOB_ID=j\0", b"/a"));
-        let later = Record { start_boot_ns: 6, ..record() };
+        let later = Record {
+            start_boot_ns: 6,
+            ..record()
+        };
         assert_eq!(registry.who(&later).attempt, None);
         assert_eq!(registry.len(), 2);
     }

@@ -26,7 +26,9 @@ pub struct Feed {
 
 /// There are [`SUBSCRIBERS`] watchers already.
 #[derive(Debug, thiserror::Error)]
-#[error("{SUBSCRIBERS} clients watch this host already; end one of them, or ask the collector for its failures")]
+#[error(
+    "{SUBSCRIBERS} clients watch this host already; end one of them, or ask the collector for its failures"
+)]
 pub struct FeedFull;
 
 impl Default for Feed {
@@ -109,7 +111,11 @@ mod tests {
     use super::*;
 
     fn failure(tid: u32, expected: bool) -> ObservedFailure {
-        ObservedFailure { tid, expected, ..Default::default() }
+        ObservedFailure {
+            tid,
+            expected,
+            ..Default::default()
+        }
     }
 
     #[tokio::test]
@@ -121,7 +127,9 @@ mod tests {
             feed.publish(failure(tid, false));
         }
         assert_eq!(slow.next().await.unwrap().event, Some(Event::Missed(7)));
-        let Some(Event::Failure(next)) = slow.next().await.unwrap().event else { panic!("no failure") };
+        let Some(Event::Failure(next)) = slow.next().await.unwrap().event else {
+            panic!("no failure")
+        };
         assert_eq!(next.tid, 7);
     }
 
@@ -143,7 +151,9 @@ mod tests {
     #[test]
     fn watchers_are_bounded_and_places_come_back() {
         let feed = Feed::default();
-        let mut watchers: Vec<_> = (0..SUBSCRIBERS).map(|_| feed.subscribe(false).unwrap()).collect();
+        let mut watchers: Vec<_> = (0..SUBSCRIBERS)
+            .map(|_| feed.subscribe(false).unwrap())
+            .collect();
         assert!(feed.subscribe(false).is_err());
         assert!(feed.is_watched());
         watchers.pop();

@@ -56,10 +56,22 @@ impl Figures {
     #[must_use]
     pub fn probe_report(&self) -> wire::ProbeReport {
         let state = self.lock();
-        probe_report(&state.report, &state.counters, &state.drivers, &self.kernel_release, state.resolved_at)
+        probe_report(
+            &state.report,
+            &state.counters,
+            &state.drivers,
+            &self.kernel_release,
+            state.resolved_at,
+        )
     }
 
-    pub(super) fn publish(&self, report: &Report, counters: &Counters, drivers: Vec<String>, realtime_ns: u64) {
+    pub(super) fn publish(
+        &self,
+        report: &Report,
+        counters: &Counters,
+        drivers: Vec<String>,
+        realtime_ns: u64,
+    ) {
         let mut state = self.lock();
         if state.report != *report || state.resolved_at.seconds == 0 {
             state.report = report.clone();
@@ -143,7 +155,12 @@ impl Figures {
             .with_description("Probes by state")
             .with_callback(move |observer| {
                 let state = figures.lock();
-                let attached = state.report.probes.iter().filter(|p| matches!(p.state, ProbeState::Attached(_))).count();
+                let attached = state
+                    .report
+                    .probes
+                    .iter()
+                    .filter(|p| matches!(p.state, ProbeState::Attached(_)))
+                    .count();
                 let missing = state.report.probes.len() - attached;
                 observer.observe(attached as u64, &[KeyValue::new("state", "attached")]);
                 observer.observe(missing as u64, &[KeyValue::new("state", "missing")]);
@@ -161,9 +178,18 @@ impl Figures {
                         other += count.count;
                         continue;
                     }
-                    let function = state.report.probe(count.probe).map_or_else(String::new, |p| p.function.clone());
+                    let function = state
+                        .report
+                        .probe(count.probe)
+                        .map_or_else(String::new, |p| p.function.clone());
                     let errno = errno_name(u32::from(count.errno));
-                    observer.observe(count.count, &[KeyValue::new("function", function), KeyValue::new("errno", errno)]);
+                    observer.observe(
+                        count.count,
+                        &[
+                            KeyValue::new("function", function),
+                            KeyValue::new("errno", errno),
+                        ],
+                    );
                 }
                 if other > 0 {
                     observer.observe(other, &[KeyValue::new("function", "other")]);

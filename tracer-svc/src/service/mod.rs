@@ -16,7 +16,7 @@ mod uevents;
 mod tests;
 
 pub use errno::errno_name;
-pub use feed::{Feed, FeedFull, SUBSCRIBERS, SUBSCRIBER_EVENTS, Subscription};
+pub use feed::{Feed, FeedFull, SUBSCRIBER_EVENTS, SUBSCRIBERS, Subscription};
 pub use figures::Figures;
 pub use grpc::Tracer as TracerGrpc;
 pub use kernel::{Kernel, LiveKernel};

@@ -17,13 +17,14 @@ use crate::record::{Event, Record};
 use crate::resolve::Report;
 use crate::snapshot::{self, Aggregate, Made, Maker, Surroundings, co_signal};
 
-/// Events that are taken in one go. A full ring of 1 MiB holds 3,000; a storm that
-/// refills it while it is read must not keep the snapshot from leaving.
-const EVENTS_AT_ONCE: usize = 16_384;
+/// Events that are taken in one go, a millisecond's work: between two goes the
+/// tracer answers, and those who watch take their share.
+const EVENTS_AT_ONCE: usize = 1024;
 
 /// Goes before a snapshot, at most: what came before the interval's end is in the
-/// ring by then, and a storm behind it belongs to the next interval.
-const GOES_BEFORE_SNAPSHOT: usize = 4;
+/// ring by then, and a storm that refills it while it is read must not keep the
+/// snapshot from leaving. A ring of the largest size holds 190 goes.
+const GOES_BEFORE_SNAPSHOT: usize = 256;
 
 /// Where messages go.
 pub trait Outputs: Send {
@@ -82,7 +83,10 @@ pub struct Pipeline<K, O> {
 impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     /// Scans the host and sends its inventory and the probe report.
     pub fn start(kernel: K, outputs: O, settings: Settings) -> Self {
-        let processes = ProcessReader::at(&settings.roots.proc, rustix::param::clock_ticks_per_second());
+        let processes = ProcessReader::at(
+            &settings.roots.proc,
+            rustix::param::clock_ticks_per_second(),
+        );
         let cgroups = Cgroups::new(Hierarchy::mounted(&settings.roots.proc));
         let started = (settings.clock)();
         let mut pipeline = Self {
@@ -143,7 +147,8 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         let clock = (self.clock)();
         let mut stale = Vec::new();
         let drops = self.counters.records_dropped();
-        self.assembler.close_stale(clock.boottime_ns, drops, |chain| stale.push(chain));
+        self.assembler
+            .close_stale(clock.boottime_ns, drops, |chain| stale.push(chain));
         self.send(stale, clock);
     }
 
@@ -168,7 +173,9 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
                 self.send_report();
             }
             Ok(false) => self.scan_host(),
-            Err(error) => tracing::warn!(%error, "probes could not be refreshed; trying again with the next scan"),
+            Err(error) => {
+                tracing::warn!(%error, "probes could not be refreshed; trying again with the next scan")
+            }
         }
     }
 
@@ -179,7 +186,11 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         self.devices = Devices::of_inventory(&scanned.devices);
         self.unknown_device = false;
         if let Some(changed) = self.inventories.take(scanned, clock.realtime_ns) {
-            tracing::info!(id = changed.id, devices = changed.devices.len(), "inventory");
+            tracing::info!(
+                id = changed.id,
+                devices = changed.devices.len(),
+                "inventory"
+            );
             let changed = changed.clone();
             self.outputs.push(changed.into());
         }
@@ -212,12 +223,15 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             }
             return;
         }
-        self.assembler.take(record, &self.places, |chain| chains.push(chain));
+        self.assembler
+            .take(record, &self.places, |chain| chains.push(chain));
     }
 
     fn finish(&mut self, chains: Vec<Chain>) {
         for chain in chains {
-            let Some(outer) = chain.records.last() else { continue };
+            let Some(outer) = chain.records.last() else {
+                continue;
+            };
             let who = self.registry.who(outer);
             let driver = self.driver(&chain);
             self.aggregate.add(&chain, &who, &driver);
@@ -240,7 +254,11 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         }
         self.unknown_device |= !device.is_empty() && self.devices.get(device).is_none();
         let report = self.kernel.report();
-        let of_driver = chain.records.iter().filter_map(|r| report.probe(r.probe)).find(|p| p.hook.layer == Layer::Driver);
+        let of_driver = chain
+            .records
+            .iter()
+            .filter_map(|r| report.probe(r.probe))
+            .find(|p| p.hook.layer == Layer::Driver);
         of_driver.map_or_else(String::new, |p| p.module.clone())
     }
 
@@ -250,14 +268,14 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             self.scan_host();
         }
         let aggregate = std::mem::take(&mut self.aggregate);
-        let around = Surroundings {
+        let mut around = Surroundings {
             report: self.kernel.report(),
             devices: &self.devices,
             registry: &mut self.registry,
             inventory_id: self.inventories.id(),
             snapshots_given_up: self.outputs.given_up(),
         };
-        let made = self.maker.make(clock, aggregate, &self.counters, around);
+        let made = self.maker.make(clock, &aggregate, &self.counters, &mut around);
         self.figures.count_message(&made);
         self.outputs.push(match made {
             Made::Snapshot(snapshot) => (*snapshot).into(),
@@ -298,7 +316,10 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
 fn step(record: &Record, report: &Report) -> ChainStep {
     let probe = report.probe(record.probe);
     ChainStep {
-        function: probe.map_or_else(|| format!("probe_{}", record.probe.0), |p| p.function.clone()),
+        function: probe.map_or_else(
+            || format!("probe_{}", record.probe.0),
+            |p| p.function.clone(),
+        ),
         module: probe.map_or_else(String::new, |p| snapshot::module(&p.module).to_owned()),
         layer: probe.map_or(0, |p| snapshot::layer(p.hook.layer).into()),
         errno: u32::from(record.errno),
@@ -321,7 +342,11 @@ fn real_time(boot_ns: u64, clock: &ClockPair) -> prost_types::Timestamp {
 fn log_report(report: &Report, told: &rdmesh_proto::tracer::v1::ProbeReport) {
     use crate::catalogue::Group;
     use crate::resolve::{HookState, ProbeState};
-    let attached = report.probes.iter().filter(|p| matches!(p.state, ProbeState::Attached(_))).count();
+    let attached = report
+        .probes
+        .iter()
+        .filter(|p| matches!(p.state, ProbeState::Attached(_)))
+        .count();
     tracing::info!(
         attached,
         logical = told.logical_attached,
@@ -334,13 +359,19 @@ fn log_report(report: &Report, told: &rdmesh_proto::tracer::v1::ProbeReport) {
         tracing::warn!(obstacle = told.obstacle, "waiting");
         return;
     }
-    for hook in report.hooks.iter().filter(|h| h.hook.group == Group::Thirteen) {
+    for hook in report
+        .hooks
+        .iter()
+        .filter(|h| h.hook.group == Group::Thirteen)
+    {
         match &hook.state {
             HookState::Missing(reasons) => {
                 let why: Vec<String> = reasons.iter().map(ToString::to_string).collect();
                 tracing::warn!(hook = hook.hook.name, why = why.join("; "), "hook missing");
             }
-            HookState::Replaced { by } => tracing::info!(hook = hook.hook.name, by = by.join(", "), "hook replaced"),
+            HookState::Replaced { by } => {
+                tracing::info!(hook = hook.hook.name, by = by.join(", "), "hook replaced")
+            }
             HookState::Attached => {}
         }
     }

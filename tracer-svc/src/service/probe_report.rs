@@ -19,8 +19,15 @@ pub fn probe_report(
     kernel_release: &str,
     resolved_at: Timestamp,
 ) -> wire::ProbeReport {
-    let thirteen = || report.hooks.iter().filter(|h| h.hook.group == Group::Thirteen);
-    let attached = thirteen().filter(|h| !matches!(h.state, HookState::Missing(_))).count();
+    let thirteen = || {
+        report
+            .hooks
+            .iter()
+            .filter(|h| h.hook.group == Group::Thirteen)
+    };
+    let attached = thirteen()
+        .filter(|h| !matches!(h.state, HookState::Missing(_)))
+        .count();
     let mut probes = Vec::new();
     for hook in &report.hooks {
         rows(&mut probes, hook, report, counters);
@@ -48,7 +55,11 @@ pub fn obstacle(report: &Report) -> String {
         _ => &[],
     });
     let waits = |m: &&Missing| matches!(m, Missing::ModuleNotLoaded(_) | Missing::NoDriver);
-    match reasons.clone().find(|m| !waits(m)).or_else(|| reasons.next()) {
+    match reasons
+        .clone()
+        .find(|m| !waits(m))
+        .or_else(|| reasons.next())
+    {
         Some(reason) if !waits(&reason) => format!("no probe is attached: {reason}"),
         _ => "no RDMA module is loaded; probes attach by themselves when one appears (modprobe \
               ib_uverbs and the NIC's driver, such as mlx5_ib)"
@@ -57,7 +68,11 @@ pub fn obstacle(report: &Report) -> String {
 }
 
 fn drivers(report: &Report, device_drivers: &[String]) -> Vec<String> {
-    let hooked = report.probes.iter().filter(|p| p.hook.layer == Layer::Driver).map(|p| p.module.clone());
+    let hooked = report
+        .probes
+        .iter()
+        .filter(|p| p.hook.layer == Layer::Driver)
+        .map(|p| p.module.clone());
     let mut drivers: Vec<String> = device_drivers.iter().cloned().chain(hooked).collect();
     drivers.sort();
     drivers.dedup();
@@ -85,26 +100,51 @@ fn rows(rows: &mut Vec<wire::Probe>, hook: &HookReport, report: &Report, counter
         HookState::Attached => {}
         HookState::Replaced { by } => {
             let reason = format!("served by {}", by.join(", "));
-            rows.push(absent(wire::ProbeState::Replaced, main_function, main_module, reason));
+            rows.push(absent(
+                wire::ProbeState::Replaced,
+                main_function,
+                main_module,
+                reason,
+            ));
         }
         HookState::Missing(reasons) => {
-            let untold: Vec<String> = reasons.iter().filter(|m| !told.contains(m)).map(ToString::to_string).collect();
+            let untold: Vec<String> = reasons
+                .iter()
+                .filter(|m| !told.contains(m))
+                .map(ToString::to_string)
+                .collect();
             if told.is_empty() || !untold.is_empty() {
-                rows.push(absent(wire::ProbeState::Missing, main_function, main_module, untold.join("; ")));
+                rows.push(absent(
+                    wire::ProbeState::Missing,
+                    main_function,
+                    main_module,
+                    untold.join("; "),
+                ));
             }
         }
     }
     for gap in hook.gaps.iter().filter(|g| !told.contains(g)) {
         let (function, module) = place_of(gap);
-        rows.push(absent(wire::ProbeState::Missing, function, module, gap.to_string()));
+        rows.push(absent(
+            wire::ProbeState::Missing,
+            function,
+            module,
+            gap.to_string(),
+        ));
     }
 }
 
 fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
     let (state, attached_by, reason) = match &probe.state {
         ProbeState::Planned => (wire::ProbeState::Missing, None, "not tried yet".to_owned()),
-        ProbeState::Attached(mechanism) => (wire::ProbeState::Attached, Some(attach_kind(*mechanism)), String::new()),
-        ProbeState::Missing(missing @ Missing::Detached(_)) => (wire::ProbeState::Detached, None, missing.to_string()),
+        ProbeState::Attached(mechanism) => (
+            wire::ProbeState::Attached,
+            Some(attach_kind(*mechanism)),
+            String::new(),
+        ),
+        ProbeState::Missing(missing @ Missing::Detached(_)) => {
+            (wire::ProbeState::Detached, None, missing.to_string())
+        }
         ProbeState::Missing(missing) => (wire::ProbeState::Missing, None, missing.to_string()),
     };
     wire::Probe {
@@ -114,7 +154,10 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
         attached_by: attached_by.unwrap_or(wire::AttachKind::Unspecified).into(),
         reason,
         failures: failures(probe, counters),
-        drops: counters.losses.get(probe.id.index()).map_or(0, |l| l.records_dropped),
+        drops: counters
+            .losses
+            .get(probe.id.index())
+            .map_or(0, |l| l.records_dropped),
         found_by: found_by(probe),
         ..row_of(&probe.hook)
     }
@@ -122,7 +165,11 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
 
 /// Events are not failures and have no errno.
 fn failures(probe: &Probe, counters: &Counters) -> u64 {
-    if probe.hook.is_event() { 0 } else { counters.total(ProbeId(probe.id.0)) }
+    if probe.hook.is_event() {
+        0
+    } else {
+        counters.total(ProbeId(probe.id.0))
+    }
 }
 
 fn row_of(hook: &Hook) -> wire::Probe {
@@ -164,10 +211,18 @@ fn main_place(hook: &Hook) -> (String, String) {
 fn place_of(missing: &Missing) -> (String, String) {
     match missing {
         Missing::NoFunction { module, function } => (function.clone(), module.clone()),
-        Missing::Suffixed { function, .. } | Missing::Refused { function, .. } => (function.clone(), String::new()),
-        Missing::NotTraceable(function) | Missing::NotDescribed(function) | Missing::NoReturnValue(function) => (function.clone(), String::new()),
-        Missing::NoOperation { module, operation } => (format!("(driver's {operation})"), module.clone()),
-        Missing::ModuleNotLoaded(module) | Missing::NoBtf(module) | Missing::Detached(module) => (String::new(), module.clone()),
+        Missing::Suffixed { function, .. } | Missing::Refused { function, .. } => {
+            (function.clone(), String::new())
+        }
+        Missing::NotTraceable(function)
+        | Missing::NotDescribed(function)
+        | Missing::NoReturnValue(function) => (function.clone(), String::new()),
+        Missing::NoOperation { module, operation } => {
+            (format!("(driver's {operation})"), module.clone())
+        }
+        Missing::ModuleNotLoaded(module) | Missing::NoBtf(module) | Missing::Detached(module) => {
+            (String::new(), module.clone())
+        }
         Missing::NoDriver => (String::new(), String::new()),
     }
 }

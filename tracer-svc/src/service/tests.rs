@@ -7,12 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rdmesh_proto::collector::v1::ingest_service_server::{IngestService, IngestServiceServer};
-use rdmesh_proto::collector::v1::{Ack, ReportRequest, ReportResponse, report_request, report_response};
+use rdmesh_proto::collector::v1::{
+    Ack, ReportRequest, ReportResponse, report_request, report_response,
+};
 use rdmesh_proto::common::v1::{AgentKind, ClockPair};
 use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use rdmesh_proto::tracer::v1::watch_failures_response::Event as Watched;
-use rdmesh_proto::tracer::v1::{GetProbeReportRequest, ProbeState as WireState, WatchFailuresRequest};
+use rdmesh_proto::tracer::v1::{
+    GetProbeReportRequest, ProbeState as WireState, WatchFailuresRequest,
+};
 use rdmesh_services::host::clock_pair;
 use rdmesh_services::server::{Server, ServerConfig, bind};
 use rdmesh_services::shutdown::channel;
@@ -24,13 +28,16 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::kernel::Kernel;
 use super::pipeline::{Outputs, Pipeline, Settings};
-use super::{Feed, Figures, TracerGrpc, failure_line, probe_report, report_json, report_table, run};
+use super::{
+    Feed, Figures, TracerGrpc, failure_line, probe_report, report_json, report_table, run,
+};
 use crate::catalogue::{Catalogue, ExpectedRules};
 use crate::counters::{Counters, ErrorCount, ProbeLosses};
 use crate::host::Roots;
 use crate::loader::LoadError;
 use crate::record::{
-    ARG_WORDS, ArgsKind, COMM_BYTES, DEVICE_BYTES, DecodeError, Event, Identity, ProbeId, Record, STACK_DEPTH,
+    ARG_WORDS, ArgsKind, COMM_BYTES, DEVICE_BYTES, DecodeError, Event, Identity, ProbeId, Record,
+    STACK_DEPTH,
 };
 use crate::resolve::{Found, HookReport, HookState, Mechanism, Missing, Probe, ProbeState, Report};
 
@@ -61,9 +68,27 @@ fn report() -> Report {
     };
     Report {
         probes: vec![
-            probe(UMEM, "memory.umem", "ib_core", "ib_umem_get_desc", Found::Name),
-            probe(DRIVER, "driver.reg_mr", "rdma_rxe", "rxe_reg_user_mr", Found::OpsTable),
-            probe(UVERBS, "uverbs.reg_mr", "ib_uverbs", "ib_uverbs_reg_mr", Found::Name),
+            probe(
+                UMEM,
+                "memory.umem",
+                "ib_core",
+                "ib_umem_get_desc",
+                Found::Name,
+            ),
+            probe(
+                DRIVER,
+                "driver.reg_mr",
+                "rdma_rxe",
+                "rxe_reg_user_mr",
+                Found::OpsTable,
+            ),
+            probe(
+                UVERBS,
+                "uverbs.reg_mr",
+                "ib_uverbs",
+                "ib_uverbs_reg_mr",
+                Found::Name,
+            ),
         ],
         hooks: vec![
             served(UVERBS, "uverbs.reg_mr"),
@@ -79,7 +104,9 @@ fn report() -> Report {
             },
             HookReport {
                 hook: find("memory.umem"),
-                state: HookState::Replaced { by: vec!["ib_core:ib_umem_get_desc".to_owned()] },
+                state: HookState::Replaced {
+                    by: vec!["ib_core:ib_umem_get_desc".to_owned()],
+                },
                 probes: vec![ProbeId(UMEM)],
                 gaps: Vec::new(),
             },
@@ -110,7 +137,11 @@ fn record(probe: u16, boot_ns: u64) -> Record {
 }
 
 fn failing_call(boot_ns: u64) -> Vec<Event> {
-    [UMEM, DRIVER, UVERBS].into_iter().zip(boot_ns..).map(|(probe, at)| Event::Record(record(probe, at))).collect()
+    [UMEM, DRIVER, UVERBS]
+        .into_iter()
+        .zip(boot_ns..)
+        .map(|(probe, at)| Event::Record(record(probe, at)))
+        .collect()
 }
 
 fn identity() -> Event {
@@ -144,7 +175,10 @@ struct PlayedState {
 
 impl Played {
     fn new(report: Report) -> Self {
-        Self { report, ..Self::default() }
+        Self {
+            report,
+            ..Self::default()
+        }
     }
 
     fn fail(&self, events: Vec<Event>) {
@@ -153,9 +187,16 @@ impl Played {
     }
 
     fn count(&self, count: u64, dropped: u64) {
-        let dropped = ProbeLosses { records_dropped: dropped, ..ProbeLosses::default() };
+        let dropped = ProbeLosses {
+            records_dropped: dropped,
+            ..ProbeLosses::default()
+        };
         self.state.lock().unwrap().counters = Counters {
-            by_errno: vec![ErrorCount { probe: ProbeId(UVERBS), errno: 14, count }],
+            by_errno: vec![ErrorCount {
+                probe: ProbeId(UVERBS),
+                errno: 14,
+                count,
+            }],
             losses: vec![ProbeLosses::default(), ProbeLosses::default(), dropped],
             ..Counters::default()
         };
@@ -206,8 +247,14 @@ impl Outputs for Kept {
 
 fn settings(root: &std::path::Path) -> Settings {
     Settings {
-        roots: Roots { proc: root.join("proc"), sys: root.join("sys") },
-        clock: Box::new(|| ClockPair { boottime_ns: 10_000_000_000, realtime_ns: 1_800_000_000_000_000_000 }),
+        roots: Roots {
+            proc: root.join("proc"),
+            sys: root.join("sys"),
+        },
+        clock: Box::new(|| ClockPair {
+            boottime_ns: 10_000_000_000,
+            realtime_ns: 1_800_000_000_000_000_000,
+        }),
         rules: ExpectedRules::built_in().unwrap(),
         feed: Feed::default(),
         figures: Figures::new("6.1.0-test"),
@@ -229,18 +276,33 @@ fn events_become_one_message_with_the_job_of_a_process_that_is_gone() {
     let items = sent.0.lock().unwrap();
     assert!(matches!(items[0], Item::Inventory(_)));
     assert!(matches!(items[1], Item::ProbeReport(_)));
-    let Item::Snapshot(snapshot) = &items[2] else { panic!("{:?}", items[2]) };
+    let Item::Snapshot(snapshot) = &items[2] else {
+        panic!("{:?}", items[2])
+    };
     let chains = snapshot.chains.as_ref().unwrap();
     assert_eq!((&chains.count, &chains.marks), (&vec![2], &vec![0]));
     let tasks = snapshot.tasks.as_ref().unwrap();
     let text = |place: u32| String::from_utf8_lossy(&snapshot.strings[place as usize]).into_owned();
-    assert_eq!((text(tasks.job_id[0]), tasks.requeue[0], tasks.rank[0]), ("demo".to_owned(), 1, 3));
+    assert_eq!(
+        (text(tasks.job_id[0]), tasks.requeue[0], tasks.rank[0]),
+        ("demo".to_owned(), 1, 3)
+    );
     let signatures = snapshot.signatures.as_ref().unwrap();
-    assert_eq!((text(signatures.driver[0]), &signatures.steps), ("rdma_rxe".to_owned(), &vec![3]));
+    assert_eq!(
+        (text(signatures.driver[0]), &signatures.steps),
+        ("rdma_rxe".to_owned(), &vec![3])
+    );
     assert_eq!(snapshot.counters.as_ref().unwrap().delta, [2]);
     assert_eq!(snapshot.snapshots_given_up, 3);
-    assert!(!snapshot.strings.iter().any(|s| s.windows(6).any(|w| w == b"hidden")));
-    let Item::Heartbeat(beat) = &items[3] else { panic!("{:?}", items[3]) };
+    assert!(
+        !snapshot
+            .strings
+            .iter()
+            .any(|s| s.windows(6).any(|w| w == b"hidden"))
+    );
+    let Item::Heartbeat(beat) = &items[3] else {
+        panic!("{:?}", items[3])
+    };
     assert_eq!(beat.interval_start_boot_ns, snapshot.interval_end_boot_ns);
     assert!(!beat.inventory_id.is_empty());
 }
@@ -265,7 +327,9 @@ fn a_module_that_appears_changes_the_report_once() {
         })
         .collect();
     assert_eq!(reports, [(0, false), (5, true)]);
-    let Some(Item::Snapshot(snapshot)) = items.last() else { panic!("no snapshot") };
+    let Some(Item::Snapshot(snapshot)) = items.last() else {
+        panic!("no snapshot")
+    };
     assert_eq!(snapshot.chains.as_ref().unwrap().marks, [0]);
 }
 
@@ -278,7 +342,9 @@ fn lost_records_are_told_and_mark_the_chain_that_waits() {
     kernel.count(500, 499);
     pipeline.end();
     let items = sent.0.lock().unwrap();
-    let Some(Item::Snapshot(snapshot)) = items.last() else { panic!("no snapshot") };
+    let Some(Item::Snapshot(snapshot)) = items.last() else {
+        panic!("no snapshot")
+    };
     assert_eq!(snapshot.chains.as_ref().unwrap().marks, [2 | 4]);
     assert_eq!(snapshot.drops.as_ref().unwrap().total, [499]);
     assert_eq!(snapshot.counters.as_ref().unwrap().total, [500]);
@@ -287,15 +353,35 @@ fn lost_records_are_told_and_mark_the_chain_that_waits() {
 #[test]
 fn the_report_as_a_table_and_as_json() {
     let counters = Counters {
-        by_errno: vec![ErrorCount { probe: ProbeId(UVERBS), errno: 14, count: 12 }],
+        by_errno: vec![ErrorCount {
+            probe: ProbeId(UVERBS),
+            errno: 14,
+            count: 12,
+        }],
         ..Counters::default()
     };
-    let told = probe_report(&report(), &counters, &["rdma_rxe".to_owned()], "6.1.0-test", Default::default());
+    let told = probe_report(
+        &report(),
+        &counters,
+        &["rdma_rxe".to_owned()],
+        "6.1.0-test",
+        Default::default(),
+    );
     assert_eq!((told.logical_attached, told.logical_total), (3, 4));
     insta::assert_snapshot!("probe_table", report_table(&told));
     insta::assert_snapshot!("probe_json", format!("{:#}", report_json(&told)));
-    let nothing = probe_report(&Report::default(), &Counters::default(), &[], "6.1.0-test", Default::default());
-    assert!(nothing.obstacle.contains("no RDMA module is loaded"), "{}", nothing.obstacle);
+    let nothing = probe_report(
+        &Report::default(),
+        &Counters::default(),
+        &[],
+        "6.1.0-test",
+        Default::default(),
+    );
+    assert!(
+        nothing.obstacle.contains("no RDMA module is loaded"),
+        "{}",
+        nothing.obstacle
+    );
 }
 
 /// The collector as far as an agent sees it: acknowledges everything.
@@ -314,11 +400,16 @@ impl IngestService for Collector {
         tokio::spawn(async move {
             let mut items = request.into_inner();
             while let Some(Ok(item)) = items.next().await {
-                let ack = Ack { sequence: item.sequence, ..Ack::default() };
+                let ack = Ack {
+                    sequence: item.sequence,
+                    ..Ack::default()
+                };
                 if seen.send(item).await.is_err() {
                     return;
                 }
-                let answer = ReportResponse { item: Some(report_response::Item::Ack(ack)) };
+                let answer = ReportResponse {
+                    item: Some(report_response::Item::Ack(ack)),
+                };
                 if answers.send(Ok(answer)).await.is_err() {
                     return;
                 }
@@ -329,7 +420,9 @@ impl IngestService for Collector {
 }
 
 async fn next_item(seen: &mut mpsc::Receiver<ReportRequest>) -> report_request::Item {
-    let request = tokio::time::timeout(DEADLINE, seen.recv()).await.expect("nothing came in time");
+    let request = tokio::time::timeout(DEADLINE, seen.recv())
+        .await
+        .expect("nothing came in time");
     request.expect("the stream ended").item.expect("an item")
 }
 
@@ -341,42 +434,90 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     let listener = bind(&ServerConfig::at(0)).await.unwrap();
     let address = listener.local_address().unwrap().to_string();
     let (stop_collector, collector_ending) = channel();
-    tokio::spawn(async move { collector.serve(listener, collector_ending.requested(), DEADLINE).await });
+    tokio::spawn(async move {
+        collector
+            .serve(listener, collector_ending.requested(), DEADLINE)
+            .await
+    });
 
     let root = tempfile::tempdir().unwrap();
-    let config = UplinkConfig { collector: address.parse().unwrap(), ..UplinkConfig::default() };
+    let config = UplinkConfig {
+        collector: address.parse().unwrap(),
+        ..UplinkConfig::default()
+    };
     let agent = Agent::new(AgentKind::Tracer, "gpu-1".to_owned(), "boot".to_owned());
     let uplink = Uplink::start(&config, move || agent.hello());
-    let settings = Settings { clock: Box::new(clock_pair), ..settings(root.path()) };
+    let settings = Settings {
+        clock: Box::new(clock_pair),
+        ..settings(root.path())
+    };
     let feed = settings.feed.clone();
     let mut server = Server::new();
-    let service = TracerGrpc::new(settings.figures.clone(), settings.feed.clone(), server.ending());
+    let service = TracerGrpc::new(
+        settings.figures.clone(),
+        settings.feed.clone(),
+        server.ending(),
+    );
     server.add(TracerServiceServer::new(service));
     let listener = bind(&ServerConfig::at(0)).await.unwrap();
     let address = listener.local_address().unwrap().to_string();
     let (stop, closing) = channel();
     let serving = tokio::spawn({
         let end = closing.clone();
-        async move { server.serve(listener, end.requested(), DEADLINE).await.map(|_| ()) }
+        async move {
+            server
+                .serve(listener, end.requested(), DEADLINE)
+                .await
+                .map(|_| ())
+        }
     });
     let kernel = Played::new(report());
     let pipeline = Pipeline::start(kernel.clone(), uplink.handle(), settings);
     let tracing = tokio::spawn(run(pipeline, Duration::from_millis(50), None, closing));
 
-    let mut client = TracerServiceClient::connect(format!("http://{address}")).await.unwrap();
-    let told = client.get_probe_report(GetProbeReportRequest {}).await.unwrap().into_inner().report.unwrap();
-    assert_eq!(told.probes.iter().filter(|p| p.state() == WireState::Attached).count(), 3);
+    let mut client = TracerServiceClient::connect(format!("http://{address}"))
+        .await
+        .unwrap();
+    let told = client
+        .get_probe_report(GetProbeReportRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .report
+        .unwrap();
+    assert_eq!(
+        told.probes
+            .iter()
+            .filter(|p| p.state() == WireState::Attached)
+            .count(),
+        3
+    );
     let watch = client.watch_failures(WatchFailuresRequest::default());
     let mut watch = watch.await.unwrap().into_inner();
 
-    assert!(matches!(next_item(&mut seen).await, report_request::Item::Hello(_)));
-    assert!(matches!(next_item(&mut seen).await, report_request::Item::Inventory(_)));
-    assert!(matches!(next_item(&mut seen).await, report_request::Item::ProbeReport(_)));
+    assert!(matches!(
+        next_item(&mut seen).await,
+        report_request::Item::Hello(_)
+    ));
+    assert!(matches!(
+        next_item(&mut seen).await,
+        report_request::Item::Inventory(_)
+    ));
+    assert!(matches!(
+        next_item(&mut seen).await,
+        report_request::Item::ProbeReport(_)
+    ));
     assert!(feed.is_watched());
     kernel.fail(vec![identity()]);
     kernel.fail(failing_call(clock_pair().boottime_ns));
-    let watched = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap().unwrap().unwrap();
-    let Some(Watched::Failure(failure)) = watched.event else { panic!("{watched:?}") };
+    let watched = tokio::time::timeout(DEADLINE, watch.next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let Some(Watched::Failure(failure)) = watched.event else {
+        panic!("{watched:?}")
+    };
     let line = failure_line(&failure);
     let (_, line) = line.split_once(' ').unwrap();
     assert_eq!(
@@ -397,9 +538,16 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     // What fails right before the end is still sent.
     kernel.fail(failing_call(clock_pair().boottime_ns));
     stop.fire();
-    tokio::time::timeout(DEADLINE, tracing).await.unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, tracing)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(uplink.drain(DEADLINE).await.is_complete());
-    tokio::time::timeout(DEADLINE, serving).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, serving)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     let last = loop {
         match next_item(&mut seen).await {
             report_request::Item::Snapshot(snapshot) => break snapshot,
@@ -409,7 +557,9 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     };
     assert_eq!(last.chains.unwrap().count, [1]);
     // The stream ends with the server.
-    let rest = tokio::time::timeout(DEADLINE, watch.collect::<Vec<_>>()).await.unwrap();
+    let rest = tokio::time::timeout(DEADLINE, watch.collect::<Vec<_>>())
+        .await
+        .unwrap();
     assert!(rest.len() <= 1, "{rest:?}");
     stop_collector.fire();
 }

@@ -9,11 +9,25 @@ use serde_json::{Value, json};
 /// A table, widest column first aligned, no colours.
 #[must_use]
 pub fn report_table(report: &ProbeReport) -> String {
-    let header = ["HOOK", "STATE", "HOW", "FUNCTION", "FAILURES", "DROPS", "NOTE"].map(str::to_owned);
-    let rows: Vec<[String; 7]> = std::iter::once(header).chain(report.probes.iter().map(cells)).collect();
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let header = [
+        "HOOK", "STATE", "HOW", "FUNCTION", "FAILURES", "DROPS", "NOTE",
+    ]
+    .map(str::to_owned);
+    let rows: Vec<[String; 7]> = std::iter::once(header)
+        .chain(report.probes.iter().map(cells))
+        .collect();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|r| r[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..7).map(width).collect();
-    let mut text = format!("kernel {}, drivers: {}\n", report.kernel_release, or_none(&report.drivers.join(", ")));
+    let mut text = format!(
+        "kernel {}, drivers: {}\n",
+        report.kernel_release,
+        or_none(&report.drivers.join(", "))
+    );
     if !report.obstacle.is_empty() {
         let _ = writeln!(text, "{}", report.obstacle);
     }
@@ -41,7 +55,11 @@ fn cells(probe: &Probe) -> [String; 7] {
         (module, "") => module.to_owned(),
         (module, function) => format!("{module}:{function}"),
     };
-    let note = if probe.reason.is_empty() && probe.found_by != "by name" { &probe.found_by } else { &probe.reason };
+    let note = if probe.reason.is_empty() && probe.found_by != "by name" {
+        &probe.found_by
+    } else {
+        &probe.reason
+    };
     [
         format!("{}{logical}", probe.hook),
         state(probe).to_owned(),
@@ -109,7 +127,11 @@ pub fn report_json(report: &ProbeReport) -> Value {
 /// One failure as one line: `errno verb chain who device`.
 #[must_use]
 pub fn failure_line(failure: &ObservedFailure) -> String {
-    let steps: Vec<String> = failure.steps.iter().map(|s| format!("{} {}", s.function, s.errno_name)).collect();
+    let steps: Vec<String> = failure
+        .steps
+        .iter()
+        .map(|s| format!("{} {}", s.function, s.errno_name))
+        .collect();
     let mut line = format!(
         "{} {}[{}/{}] {}",
         time_of_day(failure.at.as_ref()),
@@ -122,7 +144,12 @@ pub fn failure_line(failure: &ObservedFailure) -> String {
         let _ = write!(line, " on {}", printable(&failure.device));
     }
     if let Some(attempt) = &failure.attempt {
-        let _ = write!(line, " job {}/{}", printable(&attempt.job_id), attempt.requeue);
+        let _ = write!(
+            line,
+            " job {}/{}",
+            printable(&attempt.job_id),
+            attempt.requeue
+        );
         if attempt.restart > 0 {
             let _ = write!(line, ".{}", attempt.restart);
         }
@@ -183,10 +210,15 @@ fn time_of_day(at: Option<&prost_types::Timestamp>) -> String {
     let at = at.copied().unwrap_or_default();
     let second = at.seconds.rem_euclid(86_400);
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{hours:02}:{minutes:02}:{seconds:02}.{:03}", at.nanos / 1_000_000)
+    format!(
+        "{hours:02}:{minutes:02}:{seconds:02}.{:03}",
+        at.nanos / 1_000_000
+    )
 }
 
 /// A name from a process must not write control sequences to a terminal.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }

@@ -31,7 +31,12 @@ impl Uevents {
     /// finds new modules alone.
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::KOBJECT_UEVENT))?;
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            flags,
+            Some(netlink::KOBJECT_UEVENT),
+        )?;
         bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP))?;
         Ok(Self {
             socket: UnixDatagram::from_std(socket.into())?,
@@ -49,7 +54,10 @@ impl Uevents {
                 Ok(got) if concerns_rdma(&self.buffer[..got]) => return Ok(()),
                 Ok(_) => {}
                 // Messages were lost: some of them may have concerned us.
-                Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOBUFS) => {
+                Err(error)
+                    if rustix::io::Errno::from_io_error(&error)
+                        == Some(rustix::io::Errno::NOBUFS) =>
+                {
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -62,14 +70,19 @@ impl Uevents {
 /// message of udev begins with "libudev" and is not the kernel's.
 fn concerns_rdma(message: &[u8]) -> bool {
     let mut fields = message.split(|b| *b == 0);
-    let Some(action) = fields.next().and_then(|head| head.split(|b| *b == b'@').next()) else {
+    let Some(action) = fields
+        .next()
+        .and_then(|head| head.split(|b| *b == b'@').next())
+    else {
         return false;
     };
     let comes_or_goes = [b"add".as_slice(), b"remove", b"bind", b"unbind"].contains(&action);
     comes_or_goes
         && fields.any(|f| {
             let subsystem = f.strip_prefix(b"SUBSYSTEM=".as_slice());
-            subsystem.is_some_and(|s| [b"module".as_slice(), b"infiniband", b"infiniband_verbs"].contains(&s))
+            subsystem.is_some_and(|s| {
+                [b"module".as_slice(), b"infiniband", b"infiniband_verbs"].contains(&s)
+            })
         })
 }
 
@@ -80,8 +93,12 @@ mod tests {
     #[test]
     fn modules_and_devices_concern_us_and_disks_do_not() {
         let message = |text: &str| concerns_rdma(text.replace(' ', "\0").as_bytes());
-        assert!(message("add@/module/mlx5_ib ACTION=add DEVPATH=/module/mlx5_ib SUBSYSTEM=module SEQNUM=4"));
-        assert!(message("add@/devices/x/infiniband/rxe0 ACTION=add SUBSYSTEM=infiniband"));
+        assert!(message(
+            "add@/module/mlx5_ib ACTION=add DEVPATH=/module/mlx5_ib SUBSYSTEM=module SEQNUM=4"
+        ));
+        assert!(message(
+            "add@/devices/x/infiniband/rxe0 ACTION=add SUBSYSTEM=infiniband"
+        ));
         assert!(message("remove@/module/rdma_rxe SUBSYSTEM=module"));
         assert!(!message("add@/block/sda ACTION=add SUBSYSTEM=block"));
         assert!(!message("change@/module/x SUBSYSTEM=module"));

@@ -141,7 +141,12 @@ impl Aggregate {
         }
         let place = self.rows.len();
         self.row_places.insert(key, place);
-        self.rows.push(Row { key, count: 1, first_boot_ns: first, last_boot_ns: last });
+        self.rows.push(Row {
+            key,
+            count: 1,
+            first_boot_ns: first,
+            last_boot_ns: last,
+        });
         let sample_bytes = chain.records.len() * SAMPLE_RECORD_BYTES;
         if self.samples.len() < SAMPLES && self.bytes + sample_bytes <= CHAIN_BYTES {
             self.bytes += sample_bytes;
@@ -173,23 +178,46 @@ impl Aggregate {
     }
 
     pub(super) fn device_plus_one(&self, name: &[u8]) -> u32 {
-        self.devices.find(&name.to_vec()).map_or(0, |place| place + 1)
+        self.devices
+            .find(&name.to_vec())
+            .map_or(0, |place| place + 1)
     }
 
     /// The row's key with its tables' entries made; none without room for them.
-    fn key(&mut self, task: Task, signature: Signature, device: Vec<u8>, marks: Marks) -> Option<RowKey> {
+    fn key(
+        &mut self,
+        task: Task,
+        signature: Signature,
+        device: Vec<u8>,
+        marks: Marks,
+    ) -> Option<RowKey> {
         let known_task = self.tasks.find(&task);
         let known_signature = self.signatures.find(&signature);
-        let known_device = if device.is_empty() { Some(0) } else { self.devices.find(&device).map(|p| p + 1) };
+        let known_device = if device.is_empty() {
+            Some(0)
+        } else {
+            self.devices.find(&device).map(|p| p + 1)
+        };
         let known = match (known_signature, known_task, known_device) {
             (Some(signature), Some(task), Some(device_plus_one)) => {
-                let key = RowKey { signature, task, device_plus_one, marks };
+                let key = RowKey {
+                    signature,
+                    task,
+                    device_plus_one,
+                    marks,
+                };
                 if self.row_places.contains_key(&key) {
                     return Some(key);
                 }
                 0
             }
-            _ => cost(known_task.is_none(), &task, known_signature.is_none(), &signature, known_device.is_none()),
+            _ => cost(
+                known_task.is_none(),
+                &task,
+                known_signature.is_none(),
+                &signature,
+                known_device.is_none(),
+            ),
         };
         let added = ROW_BYTES + known;
         if self.bytes + added > CHAIN_BYTES {
@@ -205,7 +233,13 @@ impl Aggregate {
     }
 }
 
-fn cost(new_task: bool, task: &Task, new_signature: bool, signature: &Signature, new_device: bool) -> usize {
+fn cost(
+    new_task: bool,
+    task: &Task,
+    new_signature: bool,
+    signature: &Signature,
+    new_device: bool,
+) -> usize {
     let job_id = task.who.attempt.as_ref().map_or(0, |a| a.job_id().len());
     let mut bytes = 0;
     if new_task {

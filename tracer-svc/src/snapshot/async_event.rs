@@ -64,7 +64,11 @@ pub fn co_signal(record: &Record) -> Option<CoSignal> {
         kind: *kind,
         independent: *independent,
         name,
-        detail: if is_port { format!("port {element}") } else { String::new() },
+        detail: if is_port {
+            format!("port {element}")
+        } else {
+            String::new()
+        },
         device: record.device_name().to_vec(),
     })
 }

@@ -73,7 +73,13 @@ impl Maker {
     /// the boot clock alone, so that a jump of the time of day changes only the
     /// pair that is sent with them. Chains that waited for their outer record may
     /// have begun before the interval.
-    pub fn make(&mut self, clock: ClockPair, aggregate: Aggregate, counters: &Counters, around: Surroundings<'_>) -> Made {
+    pub fn make(
+        &mut self,
+        clock: ClockPair,
+        aggregate: &Aggregate,
+        counters: &Counters,
+        around: &mut Surroundings<'_>,
+    ) -> Made {
         let interval = Interval {
             start_boot_ns: self.start_boot_ns,
             end_boot_ns: clock.boottime_ns.max(self.start_boot_ns),
@@ -89,7 +95,9 @@ impl Maker {
                 snapshots_given_up: around.snapshots_given_up,
             });
         }
-        let ids = aggregate.cgroup_ids().chain(grown.cgroup.iter().map(|g| g.key.2));
+        let ids = aggregate
+            .cgroup_ids()
+            .chain(grown.cgroup.iter().map(|g| g.key.2));
         around.registry.search_cgroups(ids);
         let mut tables = Tables::new(around.report, around.devices, around.registry);
         let mut snapshot = Snapshot {
@@ -101,7 +109,7 @@ impl Maker {
             chains_left_out: aggregate.left_out,
             ..Snapshot::default()
         };
-        chains(&mut snapshot, &mut tables, &aggregate);
+        chains(&mut snapshot, &mut tables, aggregate);
         self.counters(&mut snapshot, &mut tables, &grown);
         tables.finish(&mut snapshot);
         Made::Snapshot(Box::new(snapshot))
@@ -137,8 +145,14 @@ impl Maker {
         };
         snapshot.overflow = losses(tables, &grown.overflow);
         snapshot.drops = losses(tables, &grown.drops);
-        grown.overflow.iter().for_each(|row| self.reported.note_overflow(row));
-        grown.drops.iter().for_each(|row| self.reported.note_drops(row));
+        grown
+            .overflow
+            .iter()
+            .for_each(|row| self.reported.note_overflow(row));
+        grown
+            .drops
+            .iter()
+            .for_each(|row| self.reported.note_drops(row));
         let mut columns = wire::CgroupCounterColumns::default();
         for row in &grown.cgroup {
             if !take(tables) {
@@ -179,7 +193,10 @@ impl Growth {
     }
 
     fn is_empty(&self) -> bool {
-        self.errno.is_empty() && self.cgroup.is_empty() && self.overflow.is_empty() && self.drops.is_empty()
+        self.errno.is_empty()
+            && self.cgroup.is_empty()
+            && self.overflow.is_empty()
+            && self.drops.is_empty()
     }
 }
 
@@ -187,7 +204,9 @@ fn chains(snapshot: &mut Snapshot, tables: &mut Tables<'_>, aggregate: &Aggregat
     let mut signatures = wire::SignatureColumns::default();
     for Signature { driver, steps } in &aggregate.signatures.entries {
         signatures.driver.push(tables.string(driver.as_bytes()));
-        signatures.steps.push(u32::try_from(steps.len()).unwrap_or(u32::MAX));
+        signatures
+            .steps
+            .push(u32::try_from(steps.len()).unwrap_or(u32::MAX));
         for (probe, errno) in steps {
             signatures.step_probe.push(tables.probe(*probe));
             signatures.step_errno.push(u32::from(*errno));
@@ -205,7 +224,13 @@ fn chains(snapshot: &mut Snapshot, tables: &mut Tables<'_>, aggregate: &Aggregat
     }
     snapshot.devices = Some(devices);
     let mut chains = wire::ChainColumns::default();
-    for Row { key, count, first_boot_ns, last_boot_ns } in &aggregate.rows {
+    for Row {
+        key,
+        count,
+        first_boot_ns,
+        last_boot_ns,
+    } in &aggregate.rows
+    {
         chains.signature.push(key.signature);
         chains.task.push(key.task);
         chains.device_plus_one.push(key.device_plus_one);
@@ -228,23 +253,33 @@ fn chains(snapshot: &mut Snapshot, tables: &mut Tables<'_>, aggregate: &Aggregat
         signals.independent.push(signal.independent);
         signals.name.push(tables.string(signal.name.as_bytes()));
         signals.detail.push(tables.string(signal.detail.as_bytes()));
-        signals.device_plus_one.push(aggregate.device_plus_one(&signal.device));
+        signals
+            .device_plus_one
+            .push(aggregate.device_plus_one(&signal.device));
     }
     snapshot.co_signals = Some(signals).filter(|s| !s.boot_ns.is_empty());
 }
 
 fn push_task(tasks: &mut wire::TaskColumns, tables: &mut Tables<'_>, task: &Task) {
-    let end = task.comm.iter().position(|b| *b == 0).unwrap_or(task.comm.len());
+    let end = task
+        .comm
+        .iter()
+        .position(|b| *b == 0)
+        .unwrap_or(task.comm.len());
     let attempt = task.who.attempt.as_ref();
     tasks.tgid.push(task.tgid);
     tasks.tid.push(task.tid);
     tasks.start_boot_ns.push(task.start_boot_ns);
     tasks.comm.push(tables.string(&task.comm[..end]));
     tasks.cgroup.push(tables.cgroup(task.cgroup_id));
-    tasks.job_id.push(tables.string(attempt.map_or(b"", |a| a.job_id().as_bytes())));
+    tasks
+        .job_id
+        .push(tables.string(attempt.map_or(b"", |a| a.job_id().as_bytes())));
     tasks.requeue.push(attempt.map_or(0, |a| a.requeue));
     tasks.restart.push(attempt.map_or(0, |a| a.restart));
     tasks.rank.push(task.who.rank.unwrap_or(-1));
     tasks.local_rank.push(task.who.local_rank.unwrap_or(-1));
-    tasks.source.push(super::words::source(task.who.source).into());
+    tasks
+        .source
+        .push(super::words::source(task.who.source).into());
 }

@@ -27,19 +27,28 @@ impl Reported {
     /// Rows of (probe, errno) that grew.
     pub(super) fn errno(&self, counters: &Counters) -> Vec<Grown<(ProbeId, u16)>> {
         let rows = counters.by_errno.iter();
-        grown(&self.by_errno, rows.map(|c: &ErrorCount| ((c.probe, c.errno), c.count)))
+        grown(
+            &self.by_errno,
+            rows.map(|c: &ErrorCount| ((c.probe, c.errno), c.count)),
+        )
     }
 
     /// Rows of (probe, errno, cgroup) that grew.
     pub(super) fn cgroup(&self, counters: &Counters) -> Vec<Grown<(ProbeId, u16, u64)>> {
         let rows = counters.by_cgroup.iter();
-        grown(&self.by_cgroup, rows.map(|c: &CgroupCount| ((c.probe, c.errno, c.cgroup_id), c.count)))
+        grown(
+            &self.by_cgroup,
+            rows.map(|c: &CgroupCount| ((c.probe, c.errno, c.cgroup_id), c.count)),
+        )
     }
 
     /// Probes with more failures that found no room in a map. A failure may have
     /// found none in either, so that the larger of the two counts is told.
     pub(super) fn overflow(&self, counters: &Counters) -> Vec<Grown<ProbeId>> {
-        grown(&self.overflow, by_probe(counters, |l| l.overflow.max(l.cgroup_overflow)))
+        grown(
+            &self.overflow,
+            by_probe(counters, |l| l.overflow.max(l.cgroup_overflow)),
+        )
     }
 
     /// Probes with more lost records.
@@ -68,9 +77,13 @@ fn by_probe<'a>(
     counters: &'a Counters,
     count: impl Fn(&crate::counters::ProbeLosses) -> u64 + 'a,
 ) -> impl Iterator<Item = (ProbeId, u64)> + 'a {
-    counters.losses.iter().enumerate().filter_map(move |(place, losses)| {
-        Some((ProbeId(u16::try_from(place).ok()?), count(losses)))
-    })
+    counters
+        .losses
+        .iter()
+        .enumerate()
+        .filter_map(move |(place, losses)| {
+            Some((ProbeId(u16::try_from(place).ok()?), count(losses)))
+        })
 }
 
 fn grown<K: Copy + Eq + std::hash::Hash>(
@@ -79,7 +92,11 @@ fn grown<K: Copy + Eq + std::hash::Hash>(
 ) -> Vec<Grown<K>> {
     rows.filter_map(|(key, total)| {
         let before = reported.get(&key).copied().unwrap_or(0);
-        (total > before).then(|| Grown { key, delta: total - before, total })
+        (total > before).then(|| Grown {
+            key,
+            delta: total - before,
+            total,
+        })
     })
     .collect()
 }

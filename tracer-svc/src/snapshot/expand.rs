@@ -42,7 +42,12 @@ pub(super) fn chains(snapshot: &Snapshot) -> Vec<ChainRow> {
                 requeue: tasks.requeue[task],
                 rank: tasks.rank[task],
                 cgroup_path: bytes(snapshot, cgroups.path[cgroup]),
-                device: device.map(|d| text(snapshot, snapshot.devices.as_ref().unwrap().name[d as usize])),
+                device: device.map(|d| {
+                    text(
+                        snapshot,
+                        snapshot.devices.as_ref().unwrap().name[d as usize],
+                    )
+                }),
                 count: columns.count[row],
                 first_boot_ns: columns.first_boot_ns[row],
                 last_boot_ns: columns.last_boot_ns[row],
@@ -54,23 +59,48 @@ pub(super) fn chains(snapshot: &Snapshot) -> Vec<ChainRow> {
 
 /// (function, errno, delta, total)
 pub(super) fn counters(snapshot: &Snapshot) -> Vec<(String, u32, u64, u64)> {
-    let Some(c) = &snapshot.counters else { return Vec::new() };
-    (0..c.probe.len()).map(|i| (function(snapshot, c.probe[i]), c.errno[i], c.delta[i], c.total[i])).collect()
+    let Some(c) = &snapshot.counters else {
+        return Vec::new();
+    };
+    (0..c.probe.len())
+        .map(|i| {
+            (
+                function(snapshot, c.probe[i]),
+                c.errno[i],
+                c.delta[i],
+                c.total[i],
+            )
+        })
+        .collect()
 }
 
 /// (function, errno, cgroup id, delta, total)
 pub(super) fn cgroup_counters(snapshot: &Snapshot) -> Vec<(String, u32, u64, u64, u64)> {
-    let Some(c) = &snapshot.cgroup_counters else { return Vec::new() };
+    let Some(c) = &snapshot.cgroup_counters else {
+        return Vec::new();
+    };
     let ids = &snapshot.cgroups.as_ref().unwrap().id;
     (0..c.probe.len())
-        .map(|i| (function(snapshot, c.probe[i]), c.errno[i], ids[c.cgroup[i] as usize], c.delta[i], c.total[i]))
+        .map(|i| {
+            (
+                function(snapshot, c.probe[i]),
+                c.errno[i],
+                ids[c.cgroup[i] as usize],
+                c.delta[i],
+                c.total[i],
+            )
+        })
         .collect()
 }
 
 /// (function, delta, total)
 pub(super) fn drops(snapshot: &Snapshot) -> Vec<(String, u64, u64)> {
-    let Some(c) = &snapshot.drops else { return Vec::new() };
-    (0..c.probe.len()).map(|i| (function(snapshot, c.probe[i]), c.delta[i], c.total[i])).collect()
+    let Some(c) = &snapshot.drops else {
+        return Vec::new();
+    };
+    (0..c.probe.len())
+        .map(|i| (function(snapshot, c.probe[i]), c.delta[i], c.total[i]))
+        .collect()
 }
 
 fn signature(snapshot: &Snapshot, place: usize) -> (String, Vec<(String, u32)>) {
@@ -83,7 +113,10 @@ fn signature(snapshot: &Snapshot, place: usize) -> (String, Vec<(String, u32)>) 
 }
 
 fn function(snapshot: &Snapshot, probe: u32) -> String {
-    text(snapshot, snapshot.probes.as_ref().unwrap().function[probe as usize])
+    text(
+        snapshot,
+        snapshot.probes.as_ref().unwrap().function[probe as usize],
+    )
 }
 
 fn bytes(snapshot: &Snapshot, place: u32) -> Vec<u8> {
@@ -96,13 +129,40 @@ fn text(snapshot: &Snapshot, place: u32) -> String {
 
 fn check(snapshot: &Snapshot) {
     let t = snapshot.tasks.as_ref().unwrap();
-    let lengths = [t.tid.len(), t.start_boot_ns.len(), t.comm.len(), t.cgroup.len(), t.job_id.len(), t.requeue.len(), t.restart.len(), t.rank.len(), t.local_rank.len(), t.source.len()];
+    let lengths = [
+        t.tid.len(),
+        t.start_boot_ns.len(),
+        t.comm.len(),
+        t.cgroup.len(),
+        t.job_id.len(),
+        t.requeue.len(),
+        t.restart.len(),
+        t.rank.len(),
+        t.local_rank.len(),
+        t.source.len(),
+    ];
     assert!(lengths.iter().all(|n| *n == t.tgid.len()), "{lengths:?}");
     let c = snapshot.chains.as_ref().unwrap();
-    let lengths = [c.task.len(), c.device_plus_one.len(), c.count.len(), c.first_boot_ns.len(), c.last_boot_ns.len(), c.marks.len()];
-    assert!(lengths.iter().all(|n| *n == c.signature.len()), "{lengths:?}");
+    let lengths = [
+        c.task.len(),
+        c.device_plus_one.len(),
+        c.count.len(),
+        c.first_boot_ns.len(),
+        c.last_boot_ns.len(),
+        c.marks.len(),
+    ];
+    assert!(
+        lengths.iter().all(|n| *n == c.signature.len()),
+        "{lengths:?}"
+    );
     let g = snapshot.cgroups.as_ref().unwrap();
-    let lengths = [g.path.len(), g.job_id.len(), g.requeue.len(), g.restart.len(), g.source.len()];
+    let lengths = [
+        g.path.len(),
+        g.job_id.len(),
+        g.requeue.len(),
+        g.restart.len(),
+        g.source.len(),
+    ];
     assert!(lengths.iter().all(|n| *n == g.id.len()), "{lengths:?}");
     for sample in &snapshot.samples {
         assert!((sample.chain as usize) < c.signature.len());

@@ -24,7 +24,11 @@ impl Strings {
 
     /// Bytes that a text would add to the message.
     pub(super) fn would_add(&self, text: &[u8]) -> usize {
-        if self.places.contains_key(text) { 0 } else { cost(text) }
+        if self.places.contains_key(text) {
+            0
+        } else {
+            cost(text)
+        }
     }
 
     pub(super) fn into_texts(self) -> Vec<Vec<u8>> {

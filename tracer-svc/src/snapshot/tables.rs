@@ -32,7 +32,11 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub(super) fn new(report: &'a Report, devices: &'a Devices, registry: &'a mut Registry) -> Self {
+    pub(super) fn new(
+        report: &'a Report,
+        devices: &'a Devices,
+        registry: &'a mut Registry,
+    ) -> Self {
         let mut strings = Strings::default();
         // So that the empty text, which means "not known", is always place 0.
         strings.place(b"");
@@ -65,15 +69,23 @@ impl<'a> Tables<'a> {
         let place = u32::try_from(self.probe_places.len()).unwrap_or(u32::MAX);
         self.probe_places.insert(probe, place);
         let (function, module, hook) = match self.report.probe(probe) {
-            Some(found) => (found.function.clone(), words::module(&found.module), Some(&found.hook)),
+            Some(found) => (
+                found.function.clone(),
+                words::module(&found.module),
+                Some(&found.hook),
+            ),
             // Only when the report lacks it; the failure is not to be lost for that.
             None => (format!("probe_{}", probe.0), "", None),
         };
         let layer = hook.map_or(0, |h| words::layer(h.layer).into());
         let verb = hook.map_or(0, |h| words::verb(h).into());
         let object = hook.map_or(0, |h| words::object(h).into());
-        self.probes.function.push(self.strings.place(function.as_bytes()));
-        self.probes.module.push(self.strings.place(module.as_bytes()));
+        self.probes
+            .function
+            .push(self.strings.place(function.as_bytes()));
+        self.probes
+            .module
+            .push(self.strings.place(module.as_bytes()));
         self.probes.layer.push(layer);
         self.probes.verb.push(verb);
         self.probes.object.push(object);
@@ -94,8 +106,12 @@ impl<'a> Tables<'a> {
         self.cgroups.id.push(id);
         self.cgroups.path.push(path);
         self.cgroups.job_id.push(job);
-        self.cgroups.requeue.push(attempt.map_or(0, |(a, _)| a.requeue));
-        self.cgroups.restart.push(attempt.map_or(0, |(a, _)| a.restart));
+        self.cgroups
+            .requeue
+            .push(attempt.map_or(0, |(a, _)| a.requeue));
+        self.cgroups
+            .restart
+            .push(attempt.map_or(0, |(a, _)| a.restart));
         let source = attempt.map_or(crate::identity::Source::None, |(_, source)| *source);
         self.cgroups.source.push(words::source(source).into());
         place
@@ -111,8 +127,11 @@ impl<'a> Tables<'a> {
     }
 
     pub(super) fn push_device(&mut self, columns: &mut wire::DeviceColumns, name: &[u8]) {
-        let known = std::str::from_utf8(name).ok().and_then(|n| self.devices.get(n));
-        let (netdev, pci, driver) = known.map_or(("", "", ""), |d| (&d.netdev, &d.pci_address, &d.driver));
+        let known = std::str::from_utf8(name)
+            .ok()
+            .and_then(|n| self.devices.get(n));
+        let (netdev, pci, driver) =
+            known.map_or(("", "", ""), |d| (&d.netdev, &d.pci_address, &d.driver));
         columns.name.push(self.strings.place(name));
         columns.netdev.push(self.strings.place(netdev.as_bytes()));
         columns.pci.push(self.strings.place(pci.as_bytes()));
@@ -120,7 +139,12 @@ impl<'a> Tables<'a> {
     }
 
     pub(super) fn record(&mut self, record: &Record) -> wire::Record {
-        let stack: Vec<u64> = record.stack.iter().copied().take_while(|a| *a != 0).collect();
+        let stack: Vec<u64> = record
+            .stack
+            .iter()
+            .copied()
+            .take_while(|a| *a != 0)
+            .collect();
         wire::Record {
             boot_ns: record.boot_ns,
             probe: self.probe(record.probe),

@@ -1,5 +1,5 @@
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 use rdmesh_proto::common::v1::ClockPair;
 use rdmesh_proto::tracer::v1::{RdmaDevice, RdmaPort, Snapshot};
 use rdmesh_services::uplink::MAX_ITEM_BYTES;
@@ -17,33 +17,52 @@ use crate::resolve::{Found, Mechanism, Probe, ProbeState, Report};
 
 fn report() -> Report {
     let catalogue = Catalogue::built_in().unwrap();
-    let probes = [("memory.umem", "ib_umem_get"), ("driver.reg_mr", "rxe_reg_user_mr"), ("uverbs.reg_mr", "ib_uverbs_reg_mr")]
-        .iter()
-        .enumerate()
-        .map(|(id, (hook, function))| Probe {
-            id: ProbeId(u16::try_from(id).unwrap()),
-            hook: catalogue.hooks.iter().find(|h| h.name == *hook).unwrap().clone(),
-            module: "ib_uverbs".to_owned(),
-            function: (*function).to_owned(),
-            role: crate::catalogue::Role::Main,
-            found: Found::Name,
-            state: ProbeState::Attached(Mechanism::Fexit),
-        })
-        .collect();
-    Report { hooks: Vec::new(), probes }
+    let probes = [
+        ("memory.umem", "ib_umem_get"),
+        ("driver.reg_mr", "rxe_reg_user_mr"),
+        ("uverbs.reg_mr", "ib_uverbs_reg_mr"),
+    ]
+    .iter()
+    .enumerate()
+    .map(|(id, (hook, function))| Probe {
+        id: ProbeId(u16::try_from(id).unwrap()),
+        hook: catalogue
+            .hooks
+            .iter()
+            .find(|h| h.name == *hook)
+            .unwrap()
+            .clone(),
+        module: "ib_uverbs".to_owned(),
+        function: (*function).to_owned(),
+        role: crate::catalogue::Role::Main,
+        found: Found::Name,
+        state: ProbeState::Attached(Mechanism::Fexit),
+    })
+    .collect();
+    Report {
+        hooks: Vec::new(),
+        probes,
+    }
 }
 
 fn devices() -> Devices {
     Devices::of_inventory(&[RdmaDevice {
         name: "rxe0".to_owned(),
         driver: "rdma_rxe".to_owned(),
-        ports: vec![RdmaPort { number: 1, netdev: "eth0".to_owned(), ..Default::default() }],
+        ports: vec![RdmaPort {
+            number: 1,
+            netdev: "eth0".to_owned(),
+            ..Default::default()
+        }],
         ..Default::default()
     }])
 }
 
 fn registry() -> Registry {
-    Registry::new(ProcessReader::at("/nonexistent", 100), Cgroups::new(Vec::new()))
+    Registry::new(
+        ProcessReader::at("/nonexistent", 100),
+        Cgroups::new(Vec::new()),
+    )
 }
 
 fn record(tid: u32, probe: u16, boot_ns: u64) -> Record {
@@ -58,7 +77,11 @@ fn record(tid: u32, probe: u16, boot_ns: u64) -> Record {
         start_boot_ns: 5,
         comm: *b"verbs\xff\0\0\0\0\0\0\0\0\0\0",
         cgroup_id: 44,
-        device: if probe == 1 { device } else { [0; DEVICE_BYTES] },
+        device: if probe == 1 {
+            device
+        } else {
+            [0; DEVICE_BYTES]
+        },
         object: 0,
         entry: 7,
         drops_so_far: 0,
@@ -70,7 +93,11 @@ fn record(tid: u32, probe: u16, boot_ns: u64) -> Record {
 
 fn chain(tid: u32, at: u64) -> Chain {
     Chain {
-        records: vec![record(tid, 0, at), record(tid, 1, at + 1), record(tid, 2, at + 2)],
+        records: vec![
+            record(tid, 0, at),
+            record(tid, 1, at + 1),
+            record(tid, 2, at + 2),
+        ],
         verb: Verb::RegMr,
         deepest: Layer::Memory,
         marks: Marks::default(),
@@ -87,7 +114,10 @@ fn who() -> Who {
 }
 
 fn clock(boottime_ns: u64) -> ClockPair {
-    ClockPair { boottime_ns, realtime_ns: 1_000_000 }
+    ClockPair {
+        boottime_ns,
+        realtime_ns: 1_000_000,
+    }
 }
 
 fn make(maker: &mut Maker, at: u64, aggregate: Aggregate, counters: &Counters) -> Made {
@@ -103,14 +133,14 @@ fn make(maker: &mut Maker, at: u64, aggregate: Aggregate, counters: &Counters) -
         cgroup_path: b"/work/\xfe".to_vec(),
         cgroup_cut: false,
     });
-    let around = Surroundings {
+    let mut around = Surroundings {
         report: &report,
         devices: &devices,
         registry: &mut registry,
         inventory_id: "inv",
         snapshots_given_up: 4,
     };
-    maker.make(clock(at), aggregate, counters, around)
+    maker.make(clock(at), &aggregate, counters, &mut around)
 }
 
 fn snapshot(made: Made) -> Snapshot {
@@ -127,25 +157,47 @@ fn a_message_says_what_went_in() {
     aggregate.add(&chain(9, 100), &who(), "rdma_rxe");
     aggregate.add(&chain(9, 300), &who(), "rdma_rxe");
     aggregate.add(&chain(9, 200), &who(), "rdma_rxe");
-    let message = snapshot(make(&mut Maker::new(50), 1000, aggregate, &Counters::default()));
+    let message = snapshot(make(
+        &mut Maker::new(50),
+        1000,
+        aggregate,
+        &Counters::default(),
+    ));
     insta::assert_debug_snapshot!(expand::chains(&message));
     assert_eq!(message.samples.len(), 1);
     assert_eq!(message.samples[0].records.len(), 3);
-    assert_eq!((message.interval_start_boot_ns, message.interval_end_boot_ns), (50, 1000));
+    assert_eq!(
+        (message.interval_start_boot_ns, message.interval_end_boot_ns),
+        (50, 1000)
+    );
     assert_eq!(message.inventory_id, "inv");
     assert_eq!(message.snapshots_given_up, 4);
     let devices = message.devices.unwrap();
     let text = |place: u32| String::from_utf8(message.strings[place as usize].clone()).unwrap();
-    assert_eq!((text(devices.netdev[0]), text(devices.driver[0])), ("eth0".to_owned(), "rdma_rxe".to_owned()));
+    assert_eq!(
+        (text(devices.netdev[0]), text(devices.driver[0])),
+        ("eth0".to_owned(), "rdma_rxe".to_owned())
+    );
 }
 
 #[test]
 fn marks_keep_chains_apart() {
     let mut aggregate = Aggregate::default();
     aggregate.add(&chain(9, 100), &who(), "");
-    let incomplete = Chain { marks: Marks { incomplete: true, ..Marks::default() }, ..chain(9, 200) };
+    let incomplete = Chain {
+        marks: Marks {
+            incomplete: true,
+            ..Marks::default()
+        },
+        ..chain(9, 200)
+    };
     aggregate.add(&incomplete, &who(), "");
-    let message = snapshot(make(&mut Maker::new(0), 1000, aggregate, &Counters::default()));
+    let message = snapshot(make(
+        &mut Maker::new(0),
+        1000,
+        aggregate,
+        &Counters::default(),
+    ));
     let marks: Vec<u32> = expand::chains(&message).iter().map(|c| c.marks).collect();
     assert_eq!(marks, [0, 4]);
 }
@@ -154,41 +206,98 @@ fn marks_keep_chains_apart() {
 fn nothing_failed_is_a_heartbeat() {
     let mut maker = Maker::new(10);
     let made = make(&mut maker, 20, Aggregate::default(), &Counters::default());
-    let Made::Heartbeat(beat) = made else { panic!("no heartbeat") };
-    assert_eq!((beat.interval_start_boot_ns, beat.interval_end_boot_ns), (10, 20));
-    // The boot clock cannot go back; a wrong reading must not make a wrong interval.
-    let Made::Heartbeat(beat) = make(&mut maker, 15, Aggregate::default(), &Counters::default()) else {
+    let Made::Heartbeat(beat) = made else {
         panic!("no heartbeat")
     };
-    assert_eq!((beat.interval_start_boot_ns, beat.interval_end_boot_ns), (20, 20));
+    assert_eq!(
+        (beat.interval_start_boot_ns, beat.interval_end_boot_ns),
+        (10, 20)
+    );
+    // The boot clock cannot go back; a wrong reading must not make a wrong interval.
+    let Made::Heartbeat(beat) = make(&mut maker, 15, Aggregate::default(), &Counters::default())
+    else {
+        panic!("no heartbeat")
+    };
+    assert_eq!(
+        (beat.interval_start_boot_ns, beat.interval_end_boot_ns),
+        (20, 20)
+    );
 }
 
 fn counters(errno: u64, cgroup: u64, drops: u64) -> Counters {
     let none = ProbeLosses::default();
     Counters {
-        by_errno: vec![ErrorCount { probe: ProbeId(2), errno: 14, count: errno }],
-        by_cgroup: vec![CgroupCount { probe: ProbeId(2), errno: 14, cgroup_id: 44, count: cgroup }],
-        losses: vec![none, none, ProbeLosses { records_dropped: drops, ..none }],
+        by_errno: vec![ErrorCount {
+            probe: ProbeId(2),
+            errno: 14,
+            count: errno,
+        }],
+        by_cgroup: vec![CgroupCount {
+            probe: ProbeId(2),
+            errno: 14,
+            cgroup_id: 44,
+            count: cgroup,
+        }],
+        losses: vec![
+            none,
+            none,
+            ProbeLosses {
+                records_dropped: drops,
+                ..none
+            },
+        ],
     }
 }
 
 #[test]
 fn counters_are_told_as_growth_and_total() {
     let mut maker = Maker::new(0);
-    let first = snapshot(make(&mut maker, 1, Aggregate::default(), &counters(5, 5, 0)));
-    assert_eq!(expand::counters(&first), [("ib_uverbs_reg_mr".to_owned(), 14, 5, 5)]);
-    assert!(matches!(make(&mut maker, 2, Aggregate::default(), &counters(5, 5, 0)), Made::Heartbeat(_)));
-    let third = snapshot(make(&mut maker, 3, Aggregate::default(), &counters(9, 8, 2)));
-    assert_eq!(expand::counters(&third), [("ib_uverbs_reg_mr".to_owned(), 14, 4, 9)]);
-    assert_eq!(expand::cgroup_counters(&third), [("ib_uverbs_reg_mr".to_owned(), 14, 44, 3, 8)]);
-    assert_eq!(expand::drops(&third), [("ib_uverbs_reg_mr".to_owned(), 2, 2)]);
+    let first = snapshot(make(
+        &mut maker,
+        1,
+        Aggregate::default(),
+        &counters(5, 5, 0),
+    ));
+    assert_eq!(
+        expand::counters(&first),
+        [("ib_uverbs_reg_mr".to_owned(), 14, 5, 5)]
+    );
+    assert!(matches!(
+        make(&mut maker, 2, Aggregate::default(), &counters(5, 5, 0)),
+        Made::Heartbeat(_)
+    ));
+    let third = snapshot(make(
+        &mut maker,
+        3,
+        Aggregate::default(),
+        &counters(9, 8, 2),
+    ));
+    assert_eq!(
+        expand::counters(&third),
+        [("ib_uverbs_reg_mr".to_owned(), 14, 4, 9)]
+    );
+    assert_eq!(
+        expand::cgroup_counters(&third),
+        [("ib_uverbs_reg_mr".to_owned(), 14, 44, 3, 8)]
+    );
+    assert_eq!(
+        expand::drops(&third),
+        [("ib_uverbs_reg_mr".to_owned(), 2, 2)]
+    );
 }
 
 #[test]
 fn counters_that_find_no_room_come_with_the_next_message() {
     let rows = 40_000u64;
     let many = Counters {
-        by_cgroup: (0..rows).map(|id| CgroupCount { probe: ProbeId(2), errno: 14, cgroup_id: id, count: 3 }).collect(),
+        by_cgroup: (0..rows)
+            .map(|id| CgroupCount {
+                probe: ProbeId(2),
+                errno: 14,
+                cgroup_id: id,
+                count: 3,
+            })
+            .collect(),
         ..Counters::default()
     };
     let mut maker = Maker::new(0);
@@ -196,7 +305,10 @@ fn counters_that_find_no_room_come_with_the_next_message() {
     let mut messages = 0;
     while let Made::Snapshot(message) = make(&mut maker, 1, Aggregate::default(), &many) {
         assert!(message.encoded_len() <= MAX_ITEM_BYTES);
-        told += expand::cgroup_counters(&message).iter().map(|c| c.3).sum::<u64>();
+        told += expand::cgroup_counters(&message)
+            .iter()
+            .map(|c| c.3)
+            .sum::<u64>();
         messages += 1;
         assert!(messages < 100, "each message must bring some further");
     }
@@ -214,16 +326,27 @@ fn a_flood_of_distinct_failures_fits_the_message_and_is_counted() {
             record.stack = [u64::MAX; STACK_DEPTH];
         }
         let job = format!("{:0>250}", tid);
-        let who = Who { attempt: Some(Attempt::new(job.as_bytes(), u32::MAX, u32::MAX).unwrap()), ..who() };
+        let who = Who {
+            attempt: Some(Attempt::new(job.as_bytes(), u32::MAX, u32::MAX).unwrap()),
+            ..who()
+        };
         aggregate.add(&long, &who, "rdma_rxe");
     }
     let left_out = aggregate.left_out;
-    let Made::Snapshot(message) = make(&mut Maker::new(0), u64::MAX, aggregate, &Counters::default()) else {
+    let Made::Snapshot(message) = make(
+        &mut Maker::new(0),
+        u64::MAX,
+        aggregate,
+        &Counters::default(),
+    ) else {
         panic!("no snapshot")
     };
     let size = message.encoded_len();
     assert!(size <= MAX_ITEM_BYTES, "{size}");
-    assert!(size <= CHAIN_BYTES + (384 << 10), "the estimate is an upper bound: {size}");
+    assert!(
+        size <= CHAIN_BYTES + (384 << 10),
+        "the estimate is an upper bound: {size}"
+    );
     let kept = expand::chains(&message).len() as u64;
     assert_eq!(kept + left_out, u64::from(tasks));
     assert_eq!(message.chains_left_out, left_out);
@@ -252,11 +375,22 @@ fn an_event_is_a_co_signal_and_no_failure() {
     event.args[..2].copy_from_slice(&[10, 1]);
     let mut aggregate = Aggregate::default();
     assert!(aggregate.add_co_signal(co_signal(&event).unwrap()));
-    let message = snapshot(make(&mut Maker::new(0), 100, aggregate, &Counters::default()));
+    let message = snapshot(make(
+        &mut Maker::new(0),
+        100,
+        aggregate,
+        &Counters::default(),
+    ));
     let signals = message.co_signals.unwrap();
     let text = |place: u32| String::from_utf8(message.strings[place as usize].clone()).unwrap();
-    assert_eq!((text(signals.name[0]), text(signals.detail[0])), ("PORT_ERR".to_owned(), "port 1".to_owned()));
-    assert_eq!((signals.independent[0], signals.device_plus_one[0]), (true, 1));
+    assert_eq!(
+        (text(signals.name[0]), text(signals.detail[0])),
+        ("PORT_ERR".to_owned(), "port 1".to_owned())
+    );
+    assert_eq!(
+        (signals.independent[0], signals.device_plus_one[0]),
+        (true, 1)
+    );
     // The last element of a queue is part of normal work.
     event.args[0] = 16;
     assert_eq!(co_signal(&event), None);
@@ -270,7 +404,13 @@ fn expected_rules_are_the_assemblers_and_only_marked_here() {
     let rules = ExpectedRules::built_in().unwrap();
     assert!(rules.find(Verb::RegMr, 14, Layer::Memory).is_none());
     let mut aggregate = Aggregate::default();
-    let expected = Chain { marks: Marks { expected: true, ..Marks::default() }, ..chain(1, 1) };
+    let expected = Chain {
+        marks: Marks {
+            expected: true,
+            ..Marks::default()
+        },
+        ..chain(1, 1)
+    };
     aggregate.add(&expected, &who(), "");
     let message = snapshot(make(&mut Maker::new(0), 9, aggregate, &Counters::default()));
     assert_eq!(expand::chains(&message)[0].marks, 1);

@@ -36,7 +36,9 @@ pub fn verb(hook: &Hook) -> wire::Verb {
         Verb::DevxModify => wire::Verb::DevxObjModify,
         Verb::DevxUmem => wire::Verb::DevxUmemReg,
         Verb::AsyncEvent => wire::Verb::AsyncEvent,
-        Verb::Any if hook.layer == Layer::Memory && hook.name.ends_with("dmabuf") => wire::Verb::RegDmabufMr,
+        Verb::Any if hook.layer == Layer::Memory && hook.name.ends_with("dmabuf") => {
+            wire::Verb::RegDmabufMr
+        }
         Verb::Any if hook.layer == Layer::Memory => wire::Verb::RegMr,
         Verb::Any => wire::Verb::FirmwareCommand,
     }
