@@ -77,6 +77,12 @@ pub enum Command {
         /// An error is answered when the process still runs after this long.
         timeout_ms: u64,
     },
+    /// Read what a spawned process has written so far: standard output, then
+    /// standard error.
+    ReadOutput {
+        /// As answered by `spawn`; it has not been waited for.
+        pid: i32,
+    },
     /// Send a signal to a process.
     Kill {
         /// Any process of the guest.
@@ -247,7 +253,7 @@ pub enum Reply {
     },
     /// To `run` and `wait`.
     Exit(Exit),
-    /// To `read_file`.
+    /// To `read_file` and `read_output`.
     File {
         /// At most [`MAX_OUTPUT_BYTES`] from the end of the file.
         data: Text,

@@ -118,6 +118,18 @@ impl Processes {
         }))
     }
 
+    /// What a running process has written, and its length.
+    pub(crate) fn output(&self, pid: i32) -> Result<(Text, u64)> {
+        let running = self.lock();
+        let paths = running
+            .get(&pid)
+            .map(|running| [&running.stdout, &running.stderr]);
+        let [stdout, stderr] = paths.with_context(|| format!("process {pid} does not run"))?;
+        let ((mut text, out_bytes), (errors, err_bytes)) = (tail(stdout)?, tail(stderr)?);
+        text.append(&errors);
+        Ok((text, out_bytes + err_bytes))
+    }
+
     /// Starts a process and waits for it; after `limit` it is killed.
     pub(crate) fn run(&self, exec: &Exec, limit: Duration) -> Result<Exit> {
         let pid = self.spawn(exec)?;

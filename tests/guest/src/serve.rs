@@ -159,6 +159,10 @@ fn answer(command: &Command, processes: &Processes) -> Result<Reply> {
                 None => bail!("process {pid} still runs after {timeout_ms} ms"),
             }
         }
+        Command::ReadOutput { pid } => {
+            let (data, bytes) = processes.output(*pid)?;
+            Ok(Reply::File { data, bytes })
+        }
         Command::Kill { pid, signal } => done(process::kill(*pid, *signal)),
         Command::WriteFile { path, data, mode } => done(write_file(path, data.as_bytes(), *mode)),
         Command::ReadFile { path } => {

@@ -15,6 +15,11 @@ impl Text {
         &self.0
     }
 
+    /// Adds bytes to the end.
+    pub fn append(&mut self, more: &Text) {
+        self.0.extend_from_slice(&more.0);
+    }
+
     /// For people and for parsing: what is not UTF-8 becomes U+FFFD.
     pub fn to_lossy(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()

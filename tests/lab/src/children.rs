@@ -8,7 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
-use std::process::{Child as StdChild, Command, ExitStatus, Stdio};
+use std::process::{Child as StdChild, ChildStderr, ChildStdin, ChildStdout};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -78,6 +79,19 @@ impl Child {
     /// Process id on this machine.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
+    }
+
+    /// Its streams, where `prepare` made them pipes; once.
+    pub fn take_streams(&mut self) -> Result<(ChildStdin, ChildStdout, ChildStderr)> {
+        let streams = (
+            self.child.stdin.take(),
+            self.child.stdout.take(),
+            self.child.stderr.take(),
+        );
+        match streams {
+            (Some(stdin), Some(stdout), Some(stderr)) => Ok((stdin, stdout, stderr)),
+            _ => bail!("the streams are no pipes, or were taken"),
+        }
     }
 
     /// The exit status, once it has ended.

@@ -27,6 +27,8 @@ pub struct HostPlan {
     pub own_programs: Vec<String>,
     /// Files of this machine and where they go; programs bring their libraries.
     pub files: Vec<(PathBuf, String)>,
+    /// Further files by their contents: path in the guest, contents, mode.
+    pub data: Vec<(String, Vec<u8>, u32)>,
     /// Kernel modules that the test loads itself.
     pub modules: Vec<String>,
     /// Control groups of version 1 instead of 2.
@@ -61,6 +63,9 @@ impl Host {
         }
         for (from, to) in &plan.files {
             initramfs.program(from, to)?;
+        }
+        for (to, data, mode) in &plan.data {
+            initramfs.data(to, data.clone(), *mode);
         }
         let initramfs_bytes = initramfs.write(&archive)?;
         let step = progress.step(format!("booting Debian {} as {name}", image.version));
@@ -198,6 +203,14 @@ impl Host {
             )
             .await?
         {
+            Reply::File { data, .. } => Ok(data),
+            other => unexpected(&other),
+        }
+    }
+
+    /// What a spawned process has written so far, both streams.
+    pub async fn read_output(&self, pid: i32) -> Result<Text> {
+        match self.ask(Command::ReadOutput { pid }, SHORT).await? {
             Reply::File { data, .. } => Ok(data),
             other => unexpected(&other),
         }

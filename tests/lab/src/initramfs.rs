@@ -75,24 +75,25 @@ impl Initramfs {
         Ok(initramfs)
     }
 
-    /// Adds one of the workspace's programs, without its debug information.
+    /// Adds one of the workspace's programs.
     pub fn own_program(&mut self, name: &str, to: &str) -> Result<()> {
-        let path = programs::find(name)?;
-        self.libraries(&path)?;
-        self.insert(
-            guest_path(Path::new(to)),
-            Entry::Data {
-                data: stripped(&path)?,
-                mode: 0o755,
-            },
-        );
-        Ok(())
+        self.program(&programs::find(name)?, to)
     }
 
-    /// Adds a file of this machine; a dynamic program brings its libraries.
+    /// Adds a file of this machine; a dynamic program brings its libraries and
+    /// leaves its debug information behind.
     pub fn program(&mut self, from: &Path, to: &str) -> Result<()> {
-        self.libraries(from)?;
-        self.file(from, Path::new(to))
+        let libraries = libraries_of(from)?;
+        for library in &libraries {
+            if !self.entries.contains_key(&guest_path(library)) {
+                self.file(library, library)?;
+            }
+        }
+        if libraries.is_empty() {
+            return self.file(from, Path::new(to));
+        }
+        self.data(to, stripped(from)?, 0o755);
+        Ok(())
     }
 
     /// Adds a file with the given contents.
@@ -120,16 +121,6 @@ impl Initramfs {
                 .entry(directory.to_path_buf())
                 .or_insert(Entry::Directory);
         }
-    }
-
-    /// Adds the shared libraries of a program, as the dynamic linker finds them here.
-    fn libraries(&mut self, program: &Path) -> Result<()> {
-        for library in libraries_of(program)? {
-            if !self.entries.contains_key(&guest_path(&library)) {
-                self.file(&library, &library)?;
-            }
-        }
-        Ok(())
     }
 
     /// The soft-RoCE provider, which libibverbs opens by itself.

@@ -6,12 +6,16 @@
 
 pub mod cache;
 pub mod children;
+pub mod collector;
 pub mod control;
 pub mod host;
 pub mod initramfs;
 pub mod kernels;
+pub mod lab;
 pub mod programs;
 pub mod progress;
 pub mod qemu;
 pub mod scratch;
+pub mod sql;
+pub mod until;
 pub mod verbs;

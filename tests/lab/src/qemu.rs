@@ -26,7 +26,8 @@ const SLOT_POLL: Duration = Duration::from_millis(100);
 /// A boot takes 4 to 6 s on an idle machine; a loaded one is much slower.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 
-/// Tries to start QEMU: another program may take the free port that was found.
+/// Tries to start QEMU: another program may take the free port that was found, and
+/// the emulator itself is not beyond doubt.
 const START_ATTEMPTS: u32 = 3;
 
 /// Guest memory, MiB. The initramfs and the tracer's maps fit several times.
@@ -95,12 +96,17 @@ impl Machine {
                     });
                 }
                 Err(mut error) => {
-                    if let Ok(Some(status)) = child.try_wait() {
+                    let status = child.try_wait().ok().flatten();
+                    let ended_itself = status.is_some();
+                    if let Some(status) = status {
                         error = error.context(format!("QEMU ended: {status}"));
                     }
                     let said = fs::read_to_string(scratch.path().join("qemu.log"));
                     let said = said.unwrap_or_default();
-                    let retry = said.contains("forwarding");
+                    // A taken port, or an emulator that ended before its kernel said
+                    // anything (seen once in about a hundred boots).
+                    let silent = fs::metadata(&serial).is_ok_and(|log| log.len() == 0);
+                    let retry = said.contains("forwarding") || (ended_itself && silent);
                     last = Some(error.context(format!(
                         "{} did not boot\n{said}{}",
                         settings.image.release,
@@ -170,7 +176,7 @@ fn start(settings: &Settings<'_>, directory: &Path, host_port: u16) -> Result<Ch
     // Without a watchdog for soft lockups: under emulation on a loaded machine the
     // kernel mistakes waiting for a hang.
     let append = format!(
-        "console=ttyS0,115200 earlyprintk=ttyS0,115200 quiet panic=-1 mitigations=off random.trust_cpu=on \
+        "console=ttyS0,115200 quiet panic=-1 mitigations=off random.trust_cpu=on \
          tsc=reliable no_timer_check nosoftlockup {}={} {}={cgroup}",
         cmdline::HOST,
         settings.name,
