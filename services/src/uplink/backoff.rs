@@ -29,7 +29,7 @@ impl Backoff {
         base / 2 + (base / 2).mul_f64(self.random.unit())
     }
 
-    /// The peer answered: start over.
+    /// The peer took something: start over.
     pub(crate) fn reset(&mut self) {
         self.next = self.min;
     }

@@ -49,14 +49,14 @@ impl Driver {
                 End::Done => break,
                 End::Lost(lost) => lost,
             };
-            // An idle stream that held for long was a good one, also unanswered.
+            // An idle stream that held for long was a good one, though nothing was settled.
             let held = began.elapsed() > self.pace.connect_within + self.pace.backoff_max;
             self.shared.disconnected(&lost.why);
-            if lost.answered {
+            if lost.progressed {
                 self.away_since = None;
             }
             self.log(&lost);
-            if lost.answered || held {
+            if lost.progressed || held {
                 self.backoff.reset();
             } else if lost.refused {
                 self.backoff.slowest();

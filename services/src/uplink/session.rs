@@ -34,14 +34,14 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) why: String,
-    /// Whether the collector answered at all: then the next attempt may come soon.
-    pub(crate) answered: bool,
+    /// Whether the collector settled anything: then the next attempt may come soon.
+    pub(crate) progressed: bool,
     /// Whether it refused in a way that haste will not mend.
     pub(crate) refused: bool,
 }
 
 impl Lost {
-    fn by(status: &Status, answered: bool) -> Self {
+    fn by(status: &Status, progressed: bool) -> Self {
         let refused = matches!(
             status.code(),
             Code::InvalidArgument
@@ -56,7 +56,7 @@ impl Lost {
         };
         Self {
             why,
-            answered,
+            progressed,
             refused,
         }
     }
@@ -64,7 +64,7 @@ impl Lost {
     pub(crate) fn before_answer(why: String) -> Self {
         Self {
             why,
-            answered: false,
+            progressed: false,
             refused: false,
         }
     }
@@ -78,11 +78,9 @@ pub(crate) struct Session {
     responses: Streaming<ReportResponse>,
     /// Highest sequence sent on this connection.
     sent: u64,
-    /// Hold back until then.
-    not_before: Option<Instant>,
     /// When the collector last said something, or began to owe.
     heard_at: Instant,
-    answered: bool,
+    progressed: bool,
 }
 
 /// What happened next.
@@ -121,9 +119,8 @@ impl Session {
             requests,
             responses,
             sent: 0,
-            not_before: None,
             heard_at: Instant::now(),
-            answered: false,
+            progressed: false,
         })
     }
 
@@ -137,14 +134,9 @@ impl Session {
                 return End::Done;
             }
             match self.event(next).await {
-                Event::Heard(Ok(Some(response))) => {
-                    if !self.answered {
-                        log_answer(away_since);
-                    }
-                    self.hear(&response);
-                }
+                Event::Heard(Ok(Some(response))) => self.hear(&response, away_since),
                 Event::Heard(Ok(None)) => return self.lost("the collector ended the stream"),
-                Event::Heard(Err(status)) => return End::Lost(Lost::by(&status, self.answered)),
+                Event::Heard(Err(status)) => return End::Lost(Lost::by(&status, self.progressed)),
                 Event::Sent(sequence) => {
                     if !self.shared.owes(self.sent) {
                         self.heard_at = Instant::now();
@@ -155,7 +147,7 @@ impl Session {
                 Event::Silent => return self.lost("the collector sent no acknowledgement in time"),
                 // The reason follows in the responses.
                 Event::Gone => match timeout(GOODBYE_WITHIN, self.responses.message()).await {
-                    Ok(Err(status)) => return End::Lost(Lost::by(&status, self.answered)),
+                    Ok(Err(status)) => return End::Lost(Lost::by(&status, self.progressed)),
                     _ => return self.lost("the connection was lost"),
                 },
             }
@@ -165,13 +157,14 @@ impl Session {
     /// Waits for whatever comes first. Arms no timer while nothing is owed.
     async fn event(&mut self, next: Next) -> Event {
         let now = Instant::now();
-        let held = self.not_before.filter(|until| *until > now);
+        let held = self.shared.held_until().filter(|until| *until > now);
         let entry = match next {
             Next::Send(entry) if held.is_none() => Some(entry),
             _ => None,
         };
         let owes = self.shared.owes(self.sent);
-        let deadline = self.heard_at + self.pace.ack_within;
+        // A collector that asked for a pause may be silent for as long.
+        let deadline = held.unwrap_or(self.heard_at).max(self.heard_at) + self.pace.ack_within;
         tokio::select! {
             biased;
             heard = self.responses.message() => Event::Heard(heard),
@@ -188,21 +181,23 @@ impl Session {
         }
     }
 
-    fn hear(&mut self, response: &ReportResponse) {
+    fn hear(&mut self, response: &ReportResponse, away_since: Option<Instant>) {
         self.heard_at = Instant::now();
-        self.answered = true;
         // An item of a later version says at least that the collector lives.
         let Some(report_response::Item::Ack(ack)) = &response.item else {
             return;
         };
-        let applied = self.shared.apply(ack, self.sent);
-        self.not_before = (!applied.slow_down.is_zero()).then(|| self.heard_at + applied.slow_down);
+        let settled = self.shared.apply(ack, self.sent, self.heard_at);
+        if settled > 0 && !self.progressed {
+            self.progressed = true;
+            log_progress(away_since);
+        }
     }
 
     fn lost(&self, why: &str) -> End {
         End::Lost(Lost {
             why: why.to_owned(),
-            answered: self.answered,
+            progressed: self.progressed,
             refused: false,
         })
     }
@@ -220,11 +215,11 @@ impl Session {
     }
 }
 
-/// Says so when the collector answers and not when it accepts: one that refuses each
-/// Hello would fill the log.
-fn log_answer(away_since: Option<Instant>) {
+/// Says so when the collector settles something and not when it accepts: one that
+/// refuses each Hello, or has no database, would fill the log.
+fn log_progress(away_since: Option<Instant>) {
     match away_since {
-        Some(since) => tracing::info!(away = ?since.elapsed(), "the collector answers again"),
-        None => tracing::info!("the collector answers"),
+        Some(since) => tracing::info!(away = ?since.elapsed(), "reporting to the collector again"),
+        None => tracing::info!("reporting to the collector"),
     }
 }

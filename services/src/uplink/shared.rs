@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use prost::Message;
 use rdmesh_proto::collector::v1::{Ack, ReportRequest};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::backlog::{Backlog, Entry};
 use super::item::{Item, Kind};
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
 struct State {
     backlog: Backlog,
     closed: bool,
+    /// The collector asked to hold back until then; outlives the connection.
+    held_until: Option<Instant>,
     status: Status,
 }
 
@@ -96,13 +99,6 @@ pub(crate) enum Next {
     Done,
 }
 
-/// An acknowledgement, applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Applied {
-    /// How long to hold back.
-    pub(crate) slow_down: Duration,
-}
-
 impl Shared {
     pub(crate) fn new(config: &UplinkConfig, wall_clock: fn() -> SystemTime) -> Self {
         let max_items = usize::try_from(config.memory_items).unwrap_or(usize::MAX);
@@ -110,6 +106,7 @@ impl Shared {
         let state = State {
             backlog: Backlog::new(max_items, max_bytes),
             closed: false,
+            held_until: None,
             status: Status::default(),
         };
         Self {
@@ -235,10 +232,16 @@ impl Shared {
         state.status.last_error = Some(why.to_owned());
     }
 
-    /// Lets go of what `ack` covers. `sent` is the highest sequence of this connection
+    /// Until when the collector asked to hold back; may be past.
+    pub(crate) fn held_until(&self) -> Option<Instant> {
+        self.lock().held_until
+    }
+
+    /// Lets go of what `ack` covers and returns how many items that settled. `sent` is the highest sequence of this connection
     /// or an earlier one: an acknowledgement of more would lose what was never sent.
-    pub(crate) fn apply(&self, ack: &Ack, sent: u64) -> Applied {
+    pub(crate) fn apply(&self, ack: &Ack, sent: u64, now: Instant) -> usize {
         let mut state = self.lock();
+        let before = state.backlog.len();
         for rejection in &ack.rejected {
             // Not there: an earlier acknowledgement said so already.
             if rejection.sequence <= sent && state.backlog.release(rejection.sequence) {
@@ -262,7 +265,8 @@ impl Shared {
         state.status.acknowledged_through = state.status.acknowledged_through.max(through);
         state.status.last_ack_at = Some((self.wall_clock)());
         let slow_down = Duration::from_millis(u64::from(ack.slow_down_ms)).min(MAX_SLOW_DOWN);
-        Applied { slow_down }
+        state.held_until = (!slow_down.is_zero()).then(|| now + slow_down);
+        before - state.backlog.len()
     }
 }
 
