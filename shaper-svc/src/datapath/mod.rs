@@ -1,5 +1,30 @@
 //! The data path: ports, wires, and the loop that moves frames between them.
+//!
+//! ```text
+//!            Latest: orders              Mailbox: windows
+//!  service ───────────────────> WireLink ───────────────────> service
+//!                                  │
+//!  in port ─ receive, classify ─> Route: engine::Wire ─ peek, transmit, commit ─> out port
+//! ```
+//!
+//! [`DataPath::turn`] is the whole of it; [`DataPath::run`] repeats it on a thread.
 
 mod clock;
+mod gaps;
+pub mod handoff;
+mod held;
+mod link;
+mod order;
+mod relay;
+mod repeats;
+mod route;
+mod window;
 
 pub use clock::{Clock, ManualClock, MonotonicClock, TickScale};
+pub use gaps::GAP_BUCKETS;
+pub use link::{ThreadLink, WireLink};
+pub use order::Order;
+pub use relay::{DataPath, DataPathError, Pacing};
+pub use repeats::{REPEATED_QPS, Repeated};
+pub use route::RouteConfig;
+pub use window::WindowCounts;

@@ -39,12 +39,19 @@ impl HardwareBypass {
             sys::rdmesh_bypass_create(from.id(), to.id(), message.as_mut_ptr(), MESSAGE_BYTES)
         };
         NonNull::new(raw)
-            .map(|raw| Self { raw, from: Arc::clone(from), _to: Arc::clone(to) })
+            .map(|raw| Self {
+                raw,
+                from: Arc::clone(from),
+                _to: Arc::clone(to),
+            })
             .ok_or_else(|| {
                 // SAFETY: the array ends in a zero, whether the shim wrote to it or not.
                 let reason = unsafe { CStr::from_ptr(message.as_ptr()) };
                 let reason = reason.to_string_lossy().into_owned();
-                DpdkError::Bypass { name: from.name().to_owned(), reason }
+                DpdkError::Bypass {
+                    name: from.name().to_owned(),
+                    reason,
+                }
             })
     }
 }

@@ -22,7 +22,11 @@ impl TscClock {
     pub fn new(eal: &Arc<Eal>) -> Self {
         // SAFETY: the environment is up and has measured its counter.
         let hertz = unsafe { sys::rte_get_tsc_hz() };
-        Self { scale: TickScale::from_hertz(hertz), zero: ticks(), _eal: Arc::clone(eal) }
+        Self {
+            scale: TickScale::from_hertz(hertz),
+            zero: ticks(),
+            _eal: Arc::clone(eal),
+        }
     }
 }
 

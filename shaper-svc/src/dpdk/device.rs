@@ -38,7 +38,12 @@ impl Device {
     /// # Errors
     /// [`DpdkError::NoPort`] when no device has that name, [`DpdkError::Port`] with
     /// the step that failed.
-    pub fn start(eal: &Arc<Eal>, name: &str, options: DeviceOptions, pool: &Arc<Pool>) -> Result<Arc<Self>, DpdkError> {
+    pub fn start(
+        eal: &Arc<Eal>,
+        name: &str,
+        options: DeviceOptions,
+        pool: &Arc<Pool>,
+    ) -> Result<Arc<Self>, DpdkError> {
         let id = find(name)?;
         let mut device = Self {
             id,
@@ -56,9 +61,14 @@ impl Device {
         // SAFETY: `id` is a valid port.
         let code = unsafe { sys::rdmesh_port_configure(self.id, self.options.mtu) };
         self.check("configuring it", code)?;
-        let DeviceOptions { rx_descriptors: mut rx, tx_descriptors: mut tx, .. } = self.options;
+        let DeviceOptions {
+            rx_descriptors: mut rx,
+            tx_descriptors: mut tx,
+            ..
+        } = self.options;
         // SAFETY: `id` is a configured port; both numbers are locals.
-        let code = unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.id, &raw mut rx, &raw mut tx) };
+        let code =
+            unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.id, &raw mut rx, &raw mut tx) };
         self.check("sizing its rings", code)?;
         (self.options.rx_descriptors, self.options.tx_descriptors) = (rx, tx);
         // SAFETY: `id` is a valid port.
@@ -67,7 +77,10 @@ impl Device {
         // SAFETY: the port is configured with one queue; the pool outlives the device;
         // null takes the driver's defaults.
         let code = unsafe { sys::rte_eth_rx_queue_setup(self.id, 0, rx, socket, default, pool) };
-        self.check("setting up its receive ring (are the buffers large enough for the MTU?)", code)?;
+        self.check(
+            "setting up its receive ring (are the buffers large enough for the MTU?)",
+            code,
+        )?;
         // SAFETY: as above.
         let code = unsafe { sys::rte_eth_tx_queue_setup(self.id, 0, tx, socket, default) };
         self.check("setting up its send ring", code)?;
@@ -86,7 +99,9 @@ impl Device {
     /// [`DpdkError::PortInUse`] while the port is out already: a queue has one user.
     pub fn port(self: &Arc<Self>) -> Result<DpdkPort, DpdkError> {
         if self.port_taken.swap(true, Ordering::AcqRel) {
-            return Err(DpdkError::PortInUse { name: self.name.clone() });
+            return Err(DpdkError::PortInUse {
+                name: self.name.clone(),
+            });
         }
         Ok(DpdkPort::new(Arc::clone(self)))
     }
@@ -133,7 +148,11 @@ impl Device {
         if code >= 0 {
             return Ok(());
         }
-        Err(DpdkError::Port { name: self.name.clone(), step, reason: reason(code) })
+        Err(DpdkError::Port {
+            name: self.name.clone(),
+            step,
+            reason: reason(code),
+        })
     }
 }
 
@@ -152,5 +171,11 @@ fn find(name: &str) -> Result<u16, DpdkError> {
     let mut id = 0;
     // SAFETY: the string and the number live through the call.
     let code = unsafe { sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id) };
-    if code == 0 { Ok(id) } else { Err(DpdkError::NoPort { name: name.to_owned() }) }
+    if code == 0 {
+        Ok(id)
+    } else {
+        Err(DpdkError::NoPort {
+            name: name.to_owned(),
+        })
+    }
 }

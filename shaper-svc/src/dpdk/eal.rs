@@ -39,7 +39,11 @@ impl EalOptions {
             "--iova-mode=va".to_owned(),
         ];
         // Neither leaves files behind that a killed service would have to clear away.
-        let memory = if self.huge_pages { ["--in-memory"].as_slice() } else { &["--no-huge", "--no-shconf"] };
+        let memory = if self.huge_pages {
+            ["--in-memory"].as_slice()
+        } else {
+            &["--no-huge", "--no-shconf"]
+        };
         arguments.extend(memory.iter().map(|&flag| flag.to_owned()));
         if self.pci_devices.is_empty() {
             arguments.push("--no-pci".to_owned());
@@ -93,9 +97,14 @@ impl Eal {
         }
         if code < 0 {
             let arguments = arguments.join(" ");
-            return Err(DpdkError::Eal { arguments, reason: last_reason() });
+            return Err(DpdkError::Eal {
+                arguments,
+                reason: last_reason(),
+            });
         }
-        Ok(Arc::new(Self { pools: Mutex::new(Vec::new()) }))
+        Ok(Arc::new(Self {
+            pools: Mutex::new(Vec::new()),
+        }))
     }
 
     /// Brings up a device that needs no bus (`net_af_packet0,iface=veth0`).
@@ -107,7 +116,10 @@ impl Eal {
         // SAFETY: the environment is up; the string is read during the call alone.
         let code = unsafe { sys::rte_dev_probe(arguments.as_ptr()) };
         if code < 0 {
-            return Err(DpdkError::Probe { device: device.to_owned(), reason: reason(code) });
+            return Err(DpdkError::Probe {
+                device: device.to_owned(),
+                reason: reason(code),
+            });
         }
         Ok(())
     }
@@ -120,13 +132,19 @@ impl Eal {
     }
 
     pub(super) fn keep(&self, pool: &Arc<Pool>) {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(pool));
+        self.pools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(pool));
     }
 }
 
 impl Drop for Eal {
     fn drop(&mut self) {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.pools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         // SAFETY: every device and worker thread holds an Arc of this, so all are gone.
         unsafe { sys::rte_eal_cleanup() };
     }
@@ -150,9 +168,14 @@ impl WorkerThread {
         // thread that registers is the one that unregisters.
         let code = unsafe { sys::rte_thread_register() };
         if code < 0 {
-            return Err(DpdkError::Thread { reason: last_reason() });
+            return Err(DpdkError::Thread {
+                reason: last_reason(),
+            });
         }
-        Ok(Self { _eal: Arc::clone(eal), _stays: PhantomData })
+        Ok(Self {
+            _eal: Arc::clone(eal),
+            _stays: PhantomData,
+        })
     }
 }
 

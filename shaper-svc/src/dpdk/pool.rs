@@ -36,13 +36,21 @@ impl PoolPlan {
     /// A pool for a port that feeds a wire: its receive ring, the wire's queue, the
     /// other port's send ring, and what is on its way in bursts and caches.
     #[must_use]
-    pub fn for_wire(rx_descriptors: u16, queue_frames: u32, tx_descriptors: u16, buffer_bytes: u32) -> Self {
+    pub fn for_wire(
+        rx_descriptors: u16,
+        queue_frames: u32,
+        tx_descriptors: u16,
+        buffer_bytes: u32,
+    ) -> Self {
         let on_the_way = 2 * CACHE + 4 * u32::from(sys::MAX_BURST);
         let mbufs = queue_frames
             .saturating_add(u32::from(rx_descriptors))
             .saturating_add(u32::from(tx_descriptors))
             .saturating_add(on_the_way);
-        Self { mbufs, buffer_bytes }
+        Self {
+            mbufs,
+            buffer_bytes,
+        }
     }
 
     /// Memory that the pool takes at the most, bytes.
@@ -93,7 +101,14 @@ impl Pool {
         let cache = CACHE.min(plan.mbufs / 3);
         // SAFETY: the environment is up; the name is copied by DPDK.
         let raw = unsafe {
-            sys::rte_pktmbuf_pool_create(c_name.as_ptr(), plan.mbufs, cache, 0, plan.data_room(), -1)
+            sys::rte_pktmbuf_pool_create(
+                c_name.as_ptr(),
+                plan.mbufs,
+                cache,
+                0,
+                plan.data_room(),
+                -1,
+            )
         };
         let raw = NonNull::new(raw).ok_or_else(|| DpdkError::Pool {
             name: name.to_owned(),

@@ -61,7 +61,12 @@ impl DpdkPort {
         let n = u32::try_from(bytes.len()).ok()?;
         // SAFETY: the pool lives as long as the environment; `bytes` has n bytes.
         let raw = unsafe {
-            sys::rdmesh_mbuf_from(self.device.pool().raw(), bytes.as_ptr(), n, segment_bytes.max(1))
+            sys::rdmesh_mbuf_from(
+                self.device.pool().raw(),
+                bytes.as_ptr(),
+                n,
+                segment_bytes.max(1),
+            )
         };
         NonNull::new(raw).map(HeldMbuf)
     }
@@ -76,7 +81,9 @@ impl DpdkPort {
     }
 
     fn frame(&self, index: usize) -> Option<&sys::Frame> {
-        self.burst[..self.received].get(index).filter(|frame| !frame.mbuf.is_null())
+        self.burst[..self.received]
+            .get(index)
+            .filter(|frame| !frame.mbuf.is_null())
     }
 
     /// Gives back what was received and not taken.
@@ -95,7 +102,10 @@ impl Port for DpdkPort {
 
     #[inline]
     fn receive(&mut self, max: usize) -> usize {
-        if self.burst[..self.received].iter().any(|frame| !frame.mbuf.is_null()) {
+        if self.burst[..self.received]
+            .iter()
+            .any(|frame| !frame.mbuf.is_null())
+        {
             self.drop_burst();
         }
         let max = u16::try_from(max).unwrap_or(BURST_U16).min(BURST_U16);
@@ -116,7 +126,9 @@ impl Port for DpdkPort {
 
     #[inline]
     fn head(&self, index: usize) -> &[u8] {
-        let Some(frame) = self.frame(index) else { return &[] };
+        let Some(frame) = self.frame(index) else {
+            return &[];
+        };
         // SAFETY: head points at head_bytes bytes of an mbuf that is in the burst, or
         // of the scratch; both stay as they are until a call that needs `&mut self`.
         unsafe { std::slice::from_raw_parts(frame.head, usize::from(frame.head_bytes)) }

@@ -105,7 +105,10 @@ impl Port for MemoryPort {
     }
 
     fn head(&self, index: usize) -> &[u8] {
-        self.burst.get(index).and_then(Option::as_deref).unwrap_or_default()
+        self.burst
+            .get(index)
+            .and_then(Option::as_deref)
+            .unwrap_or_default()
     }
 
     fn bytes(&self, index: usize) -> u32 {
@@ -124,7 +127,9 @@ impl Port for MemoryPort {
         let limit = self.takes.pop_front().unwrap_or(BURST).min(BURST);
         let mut taken = 0;
         for &frame in frames.iter().take(limit) {
-            let Some(bytes) = self.frames.give_back(frame) else { break };
+            let Some(bytes) = self.frames.give_back(frame) else {
+                break;
+            };
             self.sent.push(bytes);
             taken += 1;
         }
@@ -132,7 +137,10 @@ impl Port for MemoryPort {
     }
 
     fn discard(&mut self, frames: &[MemoryFrame]) -> usize {
-        frames.iter().filter(|&&frame| self.frames.give_back(frame).is_some()).count()
+        frames
+            .iter()
+            .filter(|&&frame| self.frames.give_back(frame).is_some())
+            .count()
     }
 }
 

@@ -1,0 +1,241 @@
+//! The loop that serves every wire in turn. After start it never allocates, locks,
+//! awaits or logs.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::clock::Clock;
+use super::gaps::PollGaps;
+use super::link::{ThreadLink, WireLink};
+use super::route::{Route, RouteConfig};
+use crate::engine::time::PS_PER_NS;
+use crate::engine::{ConfigError, MAX_WIRES, WireConfig};
+use crate::port::{BURST, Port};
+
+/// Why a data path cannot be made.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DataPathError {
+    /// A wire is out of its limits.
+    #[error(transparent)]
+    Wire(#[from] ConfigError),
+    /// A wire names a port that is not there.
+    #[error("a wire uses port {port}, and there are {ports}")]
+    NoPort {
+        /// Index that was named.
+        port: usize,
+        /// How many ports there are.
+        ports: usize,
+    },
+    /// Two wires read from the same port, or write to the same one.
+    #[error(
+        "two wires share port {port}: each wire has a port that feeds it and a port that it feeds \
+         to itself"
+    )]
+    SharedPort {
+        /// Index of the port.
+        port: usize,
+    },
+}
+
+/// How the loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// Reporting interval.
+    pub window: Duration,
+    /// Leave the processor to others after a turn without frames: for a core that is
+    /// not the loop's own.
+    pub yields: bool,
+    /// How long waiting frames may take to leave after a stop.
+    pub drain: Duration,
+}
+
+/// Ports and the wires between them.
+#[derive(Debug)]
+pub struct DataPath<P: Port, C> {
+    ports: Vec<P>,
+    routes: Vec<Route<P::Frame>>,
+    clock: C,
+    gaps: PollGaps,
+    turned_ps: u64,
+    window_ps: u64,
+    pacing: Pacing,
+}
+
+impl<P: Port, C: Clock> DataPath<P, C> {
+    /// A data path at rest, with a link for each wire.
+    ///
+    /// # Errors
+    /// [`DataPathError`] when a wire's size or ports are wrong.
+    pub fn new(
+        ports: Vec<P>,
+        routes: &[(RouteConfig, Arc<WireLink>)],
+        clock: C,
+        pacing: Pacing,
+    ) -> Result<Self, DataPathError> {
+        check_ports(ports.len(), routes)?;
+        let now_ps = clock.now_ps();
+        let made = routes
+            .iter()
+            .map(|(config, link)| Route::new(config, Arc::clone(link), now_ps));
+        Ok(Self {
+            ports,
+            routes: made.collect::<Result<_, _>>()?,
+            clock,
+            gaps: PollGaps::new(),
+            turned_ps: now_ps,
+            window_ps: picoseconds(pacing.window),
+            pacing,
+        })
+    }
+
+    /// Memory that a wire takes beside its ports' buffers, bytes.
+    #[must_use]
+    pub fn memory_bytes(config: &WireConfig) -> u64 {
+        Route::<P::Frame>::memory_bytes(config)
+    }
+
+    /// Serves every wire once; returns how many frames moved.
+    #[inline]
+    pub fn turn(&mut self) -> usize {
+        let mut moved = 0;
+        let mut closed = false;
+        let mut first = true;
+        for route in &mut self.routes {
+            let now_ps = self.clock.now_ps();
+            if first {
+                self.gaps
+                    .record(now_ps.wrapping_sub(self.turned_ps) / PS_PER_NS);
+                self.turned_ps = now_ps;
+                first = false;
+            }
+            moved += route.serve(&mut self.ports, now_ps);
+            // One a turn: closing costs microseconds.
+            if !closed {
+                closed = route.close_window(self.window_ps, now_ps, &self.gaps);
+            }
+        }
+        moved
+    }
+
+    /// The ports, in the order in which they were given.
+    pub fn ports_mut(&mut self) -> &mut [P] {
+        &mut self.ports
+    }
+
+    /// Frames that wait in all wires.
+    #[must_use]
+    pub fn queued_frames(&self) -> usize {
+        self.routes.iter().map(Route::queued_frames).sum()
+    }
+
+    /// Runs until it is asked to stop, then lets waiting frames out. Should the loop
+    /// fail, frames pass unshaped from then on, so that no host is cut off, and the
+    /// link says why.
+    pub fn run(&mut self, thread: &ThreadLink) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            while !thread.stop.load(Ordering::Relaxed) {
+                let moved = self.turn();
+                thread.turns.fetch_add(1, Ordering::Relaxed);
+                if moved == 0 && self.pacing.yields {
+                    std::thread::yield_now();
+                }
+            }
+            self.drain();
+        }));
+        if let Err(panic) = outcome {
+            thread.report_fault(words_of(panic.as_ref()).to_owned());
+            self.pass_through(thread);
+        }
+        thread.ended.store(true, Ordering::Release);
+    }
+
+    /// Lets waiting frames out at the ports' speed, for as long as the pacing allows;
+    /// returns how many had to be given up.
+    pub fn drain(&mut self) -> usize {
+        let began_ps = self.clock.now_ps();
+        let limit_ps = picoseconds(self.pacing.drain);
+        for route in &mut self.routes {
+            route.open_up(began_ps);
+        }
+        loop {
+            let now_ps = self.clock.now_ps();
+            for route in &mut self.routes {
+                route.drain(&mut self.ports, now_ps);
+            }
+            if self.queued_frames() == 0 || now_ps.wrapping_sub(began_ps) > limit_ps {
+                break;
+            }
+        }
+        self.routes
+            .iter_mut()
+            .map(|route| route.discard_all(&mut self.ports))
+            .sum()
+    }
+
+    /// Forwards without engine, clock or classifier.
+    fn pass_through(&mut self, thread: &ThreadLink) {
+        let mut waiting: Vec<VecDeque<P::Frame>> = Vec::new();
+        for route in &mut self.routes {
+            // Their order is known to the engine alone, which cannot be trusted now.
+            route.discard_all(&mut self.ports);
+            waiting.push(VecDeque::with_capacity(BURST));
+        }
+        while !thread.stop.load(Ordering::Relaxed) {
+            let mut moved = 0;
+            for (route, waiting) in self.routes.iter().zip(&mut waiting) {
+                if waiting.is_empty() {
+                    let port = &mut self.ports[route.in_port()];
+                    let received = port.receive(BURST);
+                    waiting.extend((0..received).filter_map(|index| port.take(index)));
+                }
+                let sent = self.ports[route.out_port()].transmit(waiting.make_contiguous());
+                waiting.drain(..sent);
+                moved += sent;
+            }
+            thread.turns.fetch_add(1, Ordering::Relaxed);
+            if moved == 0 && self.pacing.yields {
+                std::thread::yield_now();
+            }
+        }
+        for (route, waiting) in self.routes.iter().zip(&mut waiting) {
+            self.ports[route.out_port()].discard(waiting.make_contiguous());
+        }
+    }
+}
+
+fn check_ports(ports: usize, routes: &[(RouteConfig, Arc<WireLink>)]) -> Result<(), DataPathError> {
+    if routes.is_empty() || routes.len() > MAX_WIRES {
+        return Err(ConfigError::Wires {
+            wires: routes.len(),
+        }
+        .into());
+    }
+    let (mut fed, mut feeding) = (vec![false; ports], vec![false; ports]);
+    for (route, _) in routes {
+        for (port, used) in [(route.in_port, &mut feeding), (route.out_port, &mut fed)] {
+            let used = used
+                .get_mut(port)
+                .ok_or(DataPathError::NoPort { port, ports })?;
+            if std::mem::replace(used, true) {
+                return Err(DataPathError::SharedPort { port });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn picoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(PS_PER_NS)
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a failure without words")
+}
