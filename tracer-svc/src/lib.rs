@@ -5,12 +5,18 @@
 //! It never changes what a hooked call does, and never leaves anything in the
 //! kernel when it ends, however it ends.
 
+pub mod btf;
 pub mod catalogue;
 pub mod chain;
+pub mod cli;
+pub mod config;
 pub mod counters;
 pub mod host;
 pub mod identity;
+pub mod inspect;
+pub mod launch;
 pub mod loader;
 pub mod record;
 pub mod resolve;
+pub mod service;
 pub mod snapshot;
