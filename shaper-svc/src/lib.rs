@@ -9,14 +9,27 @@
 //! | [`classify`] | whose turn a frame takes, from its header; pure |
 //! | [`port`] | ports, in memory and of DPDK (`dpdk`) |
 //! | [`datapath`] | the loop that moves frames between ports through wires |
+//! | [`capture`] | capture files, read and written |
+//! | [`replay`], [`inspect`] | a captured stream through a wire, or against one |
+//! | [`meter`] | how far frames run ahead of an ideal wire |
+//! | [`tools`] | the commands that need no service |
 //! | [`bench`] | what the engine costs on this machine |
-//! | [`rate`] | line rates and their text |
+//! | [`config`], [`service`] | the service around the data path |
+//! | [`rate`], [`text`] | line rates, times and their text |
 
 pub mod bench;
+pub mod capture;
 pub mod classify;
+pub mod config;
 pub mod datapath;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod engine;
+pub mod inspect;
+pub mod meter;
 pub mod port;
 pub mod rate;
+pub mod replay;
+pub mod text;
+pub mod tools;
+pub mod service;

@@ -1,7 +1,7 @@
 //! `shaper-svc`: the shaper and its tools.
 
 use clap::{Parser, Subcommand};
-use rdmesh_shaper::bench;
+use rdmesh_shaper::{bench, tools};
 use std::io;
 
 /// Moves every transmitted frame through a virtual wire of a given rate.
@@ -14,6 +14,10 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Move a captured stream through a wire, in virtual time.
+    Replay(tools::ReplayArgs),
+    /// Tell how far a captured stream runs ahead of an ideal wire.
+    Inspect(tools::InspectArgs),
     /// Measure what the engine costs on this machine; one line of JSON per figure.
     Bench {
         /// Only figures whose name contains this.
@@ -23,8 +27,11 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
+    let out = &mut io::stdout().lock();
     match Args::parse().command {
-        Command::Bench { only } => bench::run(&only, &mut io::stdout().lock())?,
+        Command::Replay(args) => tools::run_replay(&args, out)?,
+        Command::Inspect(args) => tools::run_inspect(&args, out)?,
+        Command::Bench { only } => bench::run(&only, out)?,
     }
     Ok(())
 }

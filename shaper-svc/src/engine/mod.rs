@@ -47,8 +47,11 @@ pub const MAX_QUEUE_FRAMES: u32 = 1 << 24;
 /// Smallest MTU, bytes: what IPv4 demands of a link (RFC 791).
 pub const MIN_MTU_BYTES: u16 = 68;
 
+/// Longest frame of a wire as in the buffer, without FCS, bytes: what NICs call jumbo.
+pub const MAX_FRAME_BYTES: u16 = 9_216;
+
 /// Largest MTU, bytes: a frame of 9,216 bytes less its Ethernet header.
-pub const MAX_MTU_BYTES: u16 = 9_202;
+pub const MAX_MTU_BYTES: u16 = MAX_FRAME_BYTES - ETHERNET_HEADER_BYTES;
 
 /// Ethernet header without tags, bytes.
 const ETHERNET_HEADER_BYTES: u16 = 14;

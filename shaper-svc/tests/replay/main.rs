@@ -1,0 +1,7 @@
+//! Capture files, replay and inspection.
+
+mod files;
+mod formats;
+mod inspections;
+mod replays;
+mod tools;
