@@ -275,7 +275,9 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             inventory_id: self.inventories.id(),
             snapshots_given_up: self.outputs.given_up(),
         };
-        let made = self.maker.make(clock, &aggregate, &self.counters, &mut around);
+        let made = self
+            .maker
+            .make(clock, &aggregate, &self.counters, &mut around);
         self.figures.count_message(&made);
         self.outputs.push(match made {
             Made::Snapshot(snapshot) => (*snapshot).into(),
