@@ -23,8 +23,13 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// collector's short refusal and do not add to a real overload.
 pub const MAX_READ_ATTEMPTS: u32 = 3;
 
-/// The pause before the second question; it doubles before the third.
+/// The pause before the second question; it doubles before the third. The
+/// collector may ask for a longer one.
 pub const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Longest pause that the collector can ask for. A person who waits longer
+/// without a word thinks that the program hangs.
+pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(3);
 
 /// Largest answer that is taken. A thousand failures with 64 steps each stay
 /// below 8 MiB.
@@ -104,7 +109,7 @@ impl Client {
         let seconds = self.call_timeout.as_secs();
         match tokio::time::timeout(self.call_timeout, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(from_status(&status, &self.address, subject, seconds)),
+            Ok(Err(status)) => Err(from_status(&status, &self.address, subject)),
             Err(_) => Err(ClientError::Timeout {
                 address: self.address.clone(),
                 seconds,
@@ -126,12 +131,12 @@ impl Client {
             loop {
                 let error = match call().await {
                     Ok(response) => return Ok(response.into_inner()),
-                    Err(status) => from_status(&status, &self.address, subject, seconds),
+                    Err(status) => from_status(&status, &self.address, subject),
                 };
                 if attempt == MAX_READ_ATTEMPTS || !error.is_passing() {
                     return Err(error);
                 }
-                tokio::time::sleep(pause).await;
+                tokio::time::sleep(pause_before_retry(&error, pause)).await;
                 pause *= 2;
                 attempt += 1;
             }
@@ -143,5 +148,34 @@ impl Client {
                 seconds,
             }),
         }
+    }
+}
+
+/// The collector's own wish, within [`MAX_RETRY_PAUSE`].
+fn pause_before_retry(error: &ClientError, planned: Duration) -> Duration {
+    match error {
+        ClientError::Busy {
+            retry_after: Some(wished),
+            ..
+        } => planned.max((*wished).min(MAX_RETRY_PAUSE)),
+        _ => planned,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_collector_can_ask_for_a_longer_pause_within_a_bound() {
+        let busy = |seconds: Option<u64>| ClientError::Busy {
+            reason: String::new(),
+            retry_after: seconds.map(Duration::from_secs),
+        };
+        let pause = |seconds| pause_before_retry(&busy(seconds), FIRST_RETRY_PAUSE);
+        assert_eq!(pause(None), FIRST_RETRY_PAUSE);
+        assert_eq!(pause(Some(0)), FIRST_RETRY_PAUSE);
+        assert_eq!(pause(Some(2)), Duration::from_secs(2));
+        assert_eq!(pause(Some(3_600)), MAX_RETRY_PAUSE);
     }
 }

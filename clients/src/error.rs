@@ -1,6 +1,7 @@
 //! What can go wrong between a question and its answer, and what to do then.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use tonic::{Code, Status};
 
@@ -45,8 +46,16 @@ pub enum ClientError {
     #[error("the collector does not allow this: {0}")]
     Denied(String),
     /// The collector answers and cannot serve for now.
-    #[error("the collector cannot serve this now: {0}")]
-    Busy(String),
+    #[error("the collector cannot serve this now: {reason}")]
+    Busy {
+        /// The collector's words.
+        reason: String,
+        /// How long the collector asks to wait; absent: it did not say.
+        retry_after: Option<Duration>,
+    },
+    /// The collector gave the question up.
+    #[error("the collector gave the question up: {0}")]
+    TooSlow(String),
     /// The collector does not know this call.
     #[error("the collector does not know this call: {0}")]
     Unsupported(String),
@@ -73,7 +82,8 @@ impl ClientError {
             ClientError::NotFound { .. } => "not_found",
             ClientError::Invalid(_) => "invalid_argument",
             ClientError::Denied(_) => "denied",
-            ClientError::Busy(_) => "busy",
+            ClientError::Busy { .. } => "busy",
+            ClientError::TooSlow(_) => "too_slow",
             ClientError::Unsupported(_) => "unsupported",
             ClientError::Failed(_) => "failed",
             ClientError::BadAnswer { .. } => "bad_answer",
@@ -90,10 +100,19 @@ impl ClientError {
             }
             ClientError::NotFound { suggestion, .. } => (*suggestion).to_owned(),
             ClientError::Denied(_) => "ask the collector's operator for the right".to_owned(),
-            ClientError::Busy(_) => {
-                "try again in a few seconds; if it stays so, look at the collector's log and its \
-                 database"
+            ClientError::TooSlow(_) => {
+                "ask for less (--limit, --since), or try again when the collector has less to do"
                     .to_owned()
+            }
+            ClientError::Busy { retry_after, .. } => {
+                let wait = retry_after.map_or_else(
+                    || "a few seconds".to_owned(),
+                    |wait| format!("{} s", wait.as_secs()),
+                );
+                format!(
+                    "try again in {wait}; if it stays so, look at the collector's log and its \
+                     database"
+                )
             }
             ClientError::Unsupported(_) | ClientError::BadAnswer { .. } => format!(
                 "is the collector older or newer than this program ({})? Update the older one",
@@ -105,7 +124,7 @@ impl ClientError {
 
     /// Whether the same read may succeed a moment later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, ClientError::Busy(_))
+        matches!(self, ClientError::Busy { .. })
     }
 }
 
@@ -160,7 +179,6 @@ pub(crate) fn from_status(
     status: &Status,
     address: &CollectorAddress,
     subject: &Subject,
-    seconds: u64,
 ) -> ClientError {
     let text = status.message().to_owned();
     // A status that tonic made itself of a broken connection carries its cause.
@@ -176,18 +194,22 @@ pub(crate) fn from_status(
             reason: text,
             suggestion: subject.suggestion,
         },
-        Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
-            ClientError::Invalid(text)
-        }
+        Code::InvalidArgument | Code::AlreadyExists => ClientError::Invalid(text),
         Code::PermissionDenied | Code::Unauthenticated => ClientError::Denied(text),
-        Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ClientError::Busy(text),
-        Code::Unimplemented => ClientError::Unsupported(text),
-        Code::DeadlineExceeded | Code::Cancelled => ClientError::Timeout {
-            address: address.clone(),
-            seconds,
+        Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ClientError::Busy {
+            reason: text,
+            retry_after: retry_after(status),
         },
+        Code::Unimplemented => ClientError::Unsupported(text),
+        Code::DeadlineExceeded => ClientError::TooSlow(text),
         _ => ClientError::Failed(text),
     }
+}
+
+/// The wait that the collector asks for, in whole seconds.
+fn retry_after(status: &Status) -> Option<Duration> {
+    let text = status.metadata().get("retry-after")?.to_str().ok()?;
+    text.parse().ok().map(Duration::from_secs)
 }
 
 /// The cause at the bottom of a chain of causes: what a person can act on.
@@ -197,4 +219,51 @@ pub(crate) fn innermost<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn Std
         cause = deeper;
     }
     cause
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::AddressSources;
+
+    fn error_of(status: &Status) -> ClientError {
+        let address = AddressSources::default().resolve().unwrap();
+        from_status(status, &address, &Subject::job(&"4711"))
+    }
+
+    #[test]
+    fn each_status_has_its_kind() {
+        let kinds = [
+            (Code::NotFound, "not_found"),
+            (Code::InvalidArgument, "invalid_argument"),
+            (Code::PermissionDenied, "denied"),
+            (Code::Unauthenticated, "denied"),
+            (Code::Unavailable, "busy"),
+            (Code::ResourceExhausted, "busy"),
+            (Code::Unimplemented, "unsupported"),
+            (Code::DeadlineExceeded, "too_slow"),
+            // The collector's own trouble, not the caller's.
+            (Code::FailedPrecondition, "failed"),
+            (Code::Internal, "failed"),
+            (Code::Unknown, "failed"),
+        ];
+        for (code, kind) in kinds {
+            assert_eq!(error_of(&Status::new(code, "x")).kind(), kind, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn the_wait_that_the_collector_asks_for_is_told() {
+        let mut status = Status::unavailable("waits for Postgres");
+        status.metadata_mut().insert("retry-after", 2.into());
+        assert!(error_of(&status).next().contains("try again in 2 s"));
+        status
+            .metadata_mut()
+            .insert("retry-after", "soon".parse().unwrap());
+        assert!(
+            error_of(&status)
+                .next()
+                .contains("try again in a few seconds")
+        );
+    }
 }

@@ -71,7 +71,11 @@ mod tests {
             shown(ClientError::Invalid(
                 "host: 300 bytes, 253 are allowed".into(),
             )),
-            shown(ClientError::Busy("the database does not answer".into())),
+            shown(ClientError::Busy {
+                reason: "the database does not answer".into(),
+                retry_after: None,
+            }),
+            shown(ClientError::TooSlow("the query took more than 5 s".into())),
             shown(ClientError::Denied("readers cannot end jobs".into())),
             shown(ClientError::Unsupported(
                 "rdmesh.collector.v1.QueryService".into(),
