@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use rdmesh_shaper::datapath::Clock;
+use rdmesh_shaper::datapath::{Clock, PoolPlan};
 use rdmesh_shaper::dpdk::{
-    Device, DeviceOptions, DpdkError, Eal, EalOptions, HardwareBypass, Pool, PoolPlan, TscClock,
+    Device, DeviceOptions, DpdkError, Eal, EalOptions, HardwareBypass, Pool, TscClock,
     WorkerThread,
 };
 use rdmesh_shaper::port::{BURST, Port};

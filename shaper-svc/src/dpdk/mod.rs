@@ -29,5 +29,5 @@ pub use clock::TscClock;
 pub use device::{Device, DeviceOptions};
 pub use eal::{Eal, EalOptions, WorkerThread};
 pub use error::DpdkError;
-pub use pool::{Pool, PoolPlan};
+pub use pool::Pool;
 pub use port::{DpdkPort, HeldMbuf};

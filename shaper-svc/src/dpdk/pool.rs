@@ -1,4 +1,4 @@
-//! Pools of frame buffers, sized before anything is touched.
+//! Pools of frame buffers.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -8,62 +8,7 @@ use rdmesh_dpdk_sys as sys;
 
 use super::error::last_reason;
 use super::{DpdkError, Eal};
-
-/// `RTE_PKTMBUF_HEADROOM`: room in front of a frame that drivers expect, bytes.
-const HEADROOM_BYTES: u32 = 128;
-
-/// The mbuf itself, the pool's own header and trailer, and what rounding to a cache
-/// line and an odd number of memory channels may add, bytes.
-const OVERHEAD_BYTES: u64 = 128 + 64 + 64 + 128;
-
-/// Buffers that a thread keeps for itself. Half of DPDK's limit of 512: enough for
-/// eight bursts between visits to the shared ring.
-const CACHE: u32 = 256;
-
-/// Anything a DPDK pool takes beside its buffers (ring, heap bookkeeping), bytes.
-const POOL_BYTES: u64 = 4 << 20;
-
-/// How large a pool must be, known before DPDK starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolPlan {
-    /// Buffers.
-    pub mbufs: u32,
-    /// Bytes of a frame that one buffer holds.
-    pub buffer_bytes: u32,
-}
-
-impl PoolPlan {
-    /// A pool for a port that feeds a wire: its receive ring, the wire's queue, the
-    /// other port's send ring, and what is on its way in bursts and caches.
-    #[must_use]
-    pub fn for_wire(
-        rx_descriptors: u16,
-        queue_frames: u32,
-        tx_descriptors: u16,
-        buffer_bytes: u32,
-    ) -> Self {
-        let on_the_way = 2 * CACHE + 4 * u32::from(sys::MAX_BURST);
-        let mbufs = queue_frames
-            .saturating_add(u32::from(rx_descriptors))
-            .saturating_add(u32::from(tx_descriptors))
-            .saturating_add(on_the_way);
-        Self {
-            mbufs,
-            buffer_bytes,
-        }
-    }
-
-    /// Memory that the pool takes at the most, bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        let each = u64::from(self.buffer_bytes) + u64::from(HEADROOM_BYTES) + OVERHEAD_BYTES;
-        POOL_BYTES + each * u64::from(self.mbufs) + 16 * u64::from(self.mbufs)
-    }
-
-    fn data_room(self) -> u16 {
-        u16::try_from(self.buffer_bytes + HEADROOM_BYTES).unwrap_or(u16::MAX)
-    }
-}
+use crate::datapath::{POOL_CACHE, PoolPlan};
 
 /// A pool of frame buffers. Lives until the environment is cleaned up.
 #[derive(Debug)]
@@ -98,7 +43,7 @@ impl Pool {
             });
         }
         // A cache may hold half of a small pool at the most.
-        let cache = CACHE.min(plan.mbufs / 3);
+        let cache = POOL_CACHE.min(plan.mbufs / 3);
         // SAFETY: the environment is up; the name is copied by DPDK.
         let raw = unsafe {
             sys::rte_pktmbuf_pool_create(

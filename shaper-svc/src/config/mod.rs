@@ -1,0 +1,289 @@
+//! The service's configuration: `/etc/rdmesh/shaper.toml`.
+//!
+//! ```toml
+//! host = "gpu-17"                 # whose functions these are
+//!
+//! [dpdk]
+//! devices = ["0000:03:00.0,representor=vf[0-1]"]
+//! cpu = 2
+//!
+//! [[wires]]
+//! name = "vf0"
+//! virtual_function = "vf0"
+//! in_port = "0000:03:00.0_representor_vf0"
+//! out_port = "0000:03:00.0"
+//! rate = "25gbit"
+//! ```
+
+mod dpdk;
+mod wire;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rdmesh_services::config::{Check, Invalid, ServiceConfig, Validate};
+use rdmesh_services::server::ServerConfig;
+use rdmesh_services::telemetry::TelemetryConfig;
+use rdmesh_services::uplink::UplinkConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::MAX_WIRES;
+
+pub use dpdk::{DpdkConfig, ENVIRONMENT_BYTES};
+pub use wire::{RateText, WireSection};
+
+/// The shaper's port.
+pub const PORT: u16 = 7402;
+
+/// The whole configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShaperConfig {
+    /// Host whose functions are shaped, as schedulers know it; empty: this machine.
+    pub host: String,
+    /// Where rates, requests and outages are kept over restarts.
+    pub state_directory: PathBuf,
+    /// Length of a reporting interval, ms.
+    pub window_ms: u64,
+    /// What the data path was measured to carry in total; empty: not measured. See
+    /// `force`.
+    pub measured_drain: RateText,
+    /// Start although the senders' valves let in more than the measured drain.
+    pub force: bool,
+    /// Seconds that a poll loop may stand still before the service ends itself, to be
+    /// started anew; 0: never.
+    pub stalled_exit_seconds: u64,
+    /// Where the service listens.
+    pub server: ServerConfig,
+    /// Logs and metrics.
+    pub telemetry: TelemetryConfig,
+    /// Where windows go.
+    pub uplink: UplinkConfig,
+    /// Devices and memory.
+    pub dpdk: DpdkConfig,
+    /// What is shaped.
+    pub wires: Vec<WireSection>,
+}
+
+impl Default for ShaperConfig {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            state_directory: "/var/lib/rdmesh/shaper".into(),
+            window_ms: 5000,
+            measured_drain: RateText::default(),
+            force: false,
+            stalled_exit_seconds: 10,
+            server: ServerConfig::at(PORT),
+            telemetry: TelemetryConfig::default(),
+            uplink: UplinkConfig::default(),
+            dpdk: DpdkConfig::default(),
+            wires: Vec::new(),
+        }
+    }
+}
+
+impl ShaperConfig {
+    /// Length of a reporting interval.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        Duration::from_millis(self.window_ms)
+    }
+
+    /// Memory that DPDK is to take, bytes: what is configured, or what the wires need.
+    #[must_use]
+    pub fn dpdk_memory_bytes(&self) -> u64 {
+        match self.dpdk.memory_mb {
+            0 => ENVIRONMENT_BYTES + self.pool_bytes(),
+            megabytes => megabytes << 20,
+        }
+    }
+
+    /// Memory of all frame pools, bytes.
+    #[must_use]
+    pub fn pool_bytes(&self) -> u64 {
+        self.port_names().iter().map(|name| self.pool_of(name).memory_bytes()).sum()
+    }
+
+    /// The pool that a port receives into.
+    #[must_use]
+    pub fn pool_of(&self, port: &str) -> crate::datapath::PoolPlan {
+        let queue_frames = self
+            .wires
+            .iter()
+            .find(|wire| wire.in_port == port)
+            .map_or(0, |wire| wire.queue_frames);
+        self.dpdk.pool(queue_frames)
+    }
+
+    /// Every port that a wire names, once, in the order of the wires.
+    #[must_use]
+    pub fn port_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.wires.iter().flat_map(|wire| [&wire.in_port, &wire.out_port]) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// Stands for everything that changes what a rate means: windows with different
+    /// ones are not compared. 64-bit FNV-1a, in hexadecimal.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        let mut text = format!(
+            "{} {} {} {} {:?}",
+            self.dpdk.rx_descriptors,
+            self.dpdk.tx_descriptors,
+            self.dpdk.buffer_bytes,
+            self.dpdk.cpu.is_some(),
+            self.dpdk.devices
+        );
+        for wire in &self.wires {
+            text += &format!(
+                " {} {} {} {} {} {}",
+                wire.name, wire.in_port, wire.out_port, wire.mtu, wire.queue_frames, wire.sub_queues
+            );
+        }
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    }
+
+    fn check_ports(&self) -> Result<(), Invalid> {
+        let field = |at: usize, name: &str| format!("wires[{at}].{name}");
+        for (at, wire) in self.wires.iter().enumerate() {
+            wire.validate().map_err(|invalid| invalid.within(&format!("wires[{at}]")))?;
+            for (before, other) in self.wires[..at].iter().enumerate() {
+                let clash = |name: &str, value: &str| {
+                    Err(Invalid::new(
+                        &field(at, name),
+                        value,
+                        format!("another value than that of wires[{before}] ({})", other.name),
+                    ))
+                };
+                if other.name == wire.name {
+                    return clash("name", &wire.name);
+                }
+                if other.in_port == wire.in_port {
+                    return clash("in_port", &wire.in_port);
+                }
+                if other.out_port == wire.out_port {
+                    return clash("out_port", &wire.out_port);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The valves of the senders let in no more than the data path drains: else the
+    /// receive ring overflows at the first long burst.
+    fn check_drain(&self) -> Result<(), Invalid> {
+        let Some(drain) = self.measured_drain.rate("measured_drain")? else { return Ok(()) };
+        let mut let_in = 0;
+        for (at, wire) in self.wires.iter().enumerate() {
+            let field = format!("wires[{at}].valve");
+            let_in += wire.valve.rate(&field)?.map_or(0, crate::rate::LineRate::bps);
+        }
+        if let_in <= drain.bps() || self.force {
+            return Ok(());
+        }
+        Err(Invalid::new(
+            "measured_drain",
+            drain,
+            format!(
+                "at least the sum of the senders' valves, {let_in} bit/s: lower the functions' \
+                 max_tx_rate and `valve`, or set force = true"
+            ),
+        ))
+    }
+}
+
+impl Validate for ShaperConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        Check::range("window_ms", self.window_ms, 100..=60_000)?;
+        Check::range("stalled_exit_seconds", self.stalled_exit_seconds, 0..=3600)?;
+        Check::section("server", &self.server)?;
+        Check::section("telemetry", &self.telemetry)?;
+        Check::section("uplink", &self.uplink)?;
+        Check::section("dpdk", &self.dpdk)?;
+        Check::range("wires (their number)", self.wires.len(), 0..=MAX_WIRES)?;
+        self.check_ports()?;
+        self.check_drain()
+    }
+}
+
+impl ServiceConfig for ShaperConfig {
+    const SERVICE: &'static str = "shaper";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmesh_services::config::check_strict;
+
+    fn config(text: &str) -> Result<ShaperConfig, String> {
+        let config: ShaperConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+        config.validate().map_err(|e| e.to_string())?;
+        Ok(config)
+    }
+
+    const TWO: &str = r#"
+        [[wires]]
+        name = "vf0"
+        in_port = "a"
+        out_port = "b"
+        rate = "25gbit"
+        valve = "26gbit"
+        [[wires]]
+        name = "back"
+        in_port = "b"
+        out_port = "a"
+        valve = "26gbit"
+    "#;
+
+    #[test]
+    fn unknown_keys_are_refused_everywhere() {
+        check_strict::<ShaperConfig>().unwrap();
+        assert!(config("[[wires]]\nnmae = \"x\"").unwrap_err().contains("nmae"));
+    }
+
+    #[test]
+    fn two_directions_between_two_ports_are_fine() {
+        let config = config(TWO).unwrap();
+        assert_eq!(config.port_names(), ["a", "b"]);
+        assert!(config.pool_bytes() > 1_400 << 20, "two pools of 0.7 GB");
+    }
+
+    #[test]
+    fn wires_that_share_a_port_are_named() {
+        for (from, to, field) in [
+            ("name = \"back\"", "name = \"vf0\"", "wires[1].name"),
+            ("in_port = \"b\"", "in_port = \"a\"", "wires[1].in_port"),
+            ("out_port = \"a\"", "out_port = \"b\"", "wires[1].out_port"),
+        ] {
+            let message = config(&TWO.replacen(from, to, 1)).unwrap_err();
+            // A wire from a port to itself is refused before the clash is seen.
+            assert!(message.contains(field) || message.contains("wires[1]"), "{message}");
+        }
+    }
+
+    #[test]
+    fn valves_above_the_drain_need_force() {
+        let message = config(&format!("measured_drain = \"40gbit\"\n{TWO}")).unwrap_err();
+        assert!(message.contains("force = true"), "{message}");
+        assert!(config(&format!("measured_drain = \"40gbit\"\nforce = true\n{TWO}")).is_ok());
+        assert!(config(&format!("measured_drain = \"60gbit\"\n{TWO}")).is_ok());
+    }
+
+    #[test]
+    fn the_hash_follows_what_changes_the_wire() {
+        let one = config(TWO).unwrap();
+        let rate = config(&TWO.replace("25gbit", "10gbit")).unwrap();
+        let mtu = config(&TWO.replace("rate = ", "mtu = 9000\n rate = ")).unwrap();
+        assert_eq!(one.hash(), rate.hash(), "windows tell their rates themselves");
+        assert_ne!(one.hash(), mtu.hash());
+    }
+}

@@ -1,0 +1,134 @@
+//! How much memory frame buffers take, known before anything is touched.
+
+/// `RTE_PKTMBUF_HEADROOM`: room in front of a frame that drivers expect, bytes.
+const HEADROOM_BYTES: u32 = 128;
+
+/// The mbuf itself, the pool's own header and trailer, and what rounding to a cache
+/// line and an odd number of memory channels may add, bytes.
+const OVERHEAD_BYTES: u64 = 128 + 64 + 64 + 128;
+
+/// Buffers that a thread keeps for itself. Half of DPDK's limit of 512: enough for
+/// eight bursts between visits to the shared ring.
+pub const POOL_CACHE: u32 = 256;
+
+/// Frames in a burst.
+const BURST_FRAMES: u32 = 32;
+
+/// Anything a DPDK pool takes beside its buffers (ring, heap bookkeeping), bytes.
+const POOL_BYTES: u64 = 4 << 20;
+
+/// How large a pool must be, known before DPDK starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolPlan {
+    /// Buffers.
+    pub mbufs: u32,
+    /// Bytes of a frame that one buffer holds.
+    pub buffer_bytes: u32,
+}
+
+impl PoolPlan {
+    /// A pool for a port that feeds a wire: its receive ring, the wire's queue, the
+    /// other port's send ring, and what is on its way in bursts and caches.
+    #[must_use]
+    pub fn for_wire(
+        rx_descriptors: u16,
+        queue_frames: u32,
+        tx_descriptors: u16,
+        buffer_bytes: u32,
+    ) -> Self {
+        let on_the_way = 2 * POOL_CACHE + 8 * BURST_FRAMES;
+        let mbufs = queue_frames
+            .saturating_add(u32::from(rx_descriptors))
+            .saturating_add(u32::from(tx_descriptors))
+            .saturating_add(on_the_way);
+        Self {
+            mbufs,
+            buffer_bytes,
+        }
+    }
+
+    /// Memory that the pool takes at the most, bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let each = u64::from(self.buffer_bytes) + u64::from(HEADROOM_BYTES) + OVERHEAD_BYTES;
+        POOL_BYTES + each * u64::from(self.mbufs) + 16 * u64::from(self.mbufs)
+    }
+
+    /// Bytes of one buffer as DPDK counts them, room in front of a frame included.
+    #[must_use]
+    pub fn data_room(self) -> u16 {
+        u16::try_from(self.buffer_bytes + HEADROOM_BYTES).unwrap_or(u16::MAX)
+    }
+}
+
+/// Why a configuration cannot run on this machine.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "the wires need {needed_mb} MB of {kind} and {available_mb} MB are free: give fewer \
+     `queue_frames` or `rx_descriptors`, or more memory; nothing was touched"
+)]
+pub struct TooLittleMemory {
+    /// `huge pages` or `memory`.
+    pub kind: &'static str,
+    /// Megabytes asked for, rounded up.
+    pub needed_mb: u64,
+    /// Megabytes that are free.
+    pub available_mb: u64,
+}
+
+/// Compares with what `/proc/meminfo` says.
+///
+/// # Errors
+/// [`TooLittleMemory`] when `huge_bytes` of huge pages or `bytes` of other memory are
+/// not free.
+pub fn check_memory(meminfo: &str, huge_bytes: u64, bytes: u64) -> Result<(), TooLittleMemory> {
+    let page_bytes = field(meminfo, "Hugepagesize:") << 10;
+    let huge_free = field(meminfo, "HugePages_Free:") * page_bytes;
+    let free = field(meminfo, "MemAvailable:") << 10;
+    for (kind, needed, available) in [("huge pages", huge_bytes, huge_free), ("memory", bytes, free)]
+    {
+        if needed > available {
+            return Err(TooLittleMemory {
+                kind,
+                needed_mb: needed.div_ceil(1 << 20),
+                available_mb: available >> 20,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn field(meminfo: &str, name: &str) -> u64 {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: &str = "MemTotal: 16000000 kB\nMemAvailable:    8388608 kB\n\
+                           HugePages_Free:      512\nHugepagesize:       2048 kB\n";
+
+    #[test]
+    fn what_does_not_fit_is_told_in_megabytes() {
+        assert_eq!(check_memory(MEMINFO, 1 << 30, 8 << 30), Ok(()));
+        let error = check_memory(MEMINFO, (1 << 30) + 1, 0).unwrap_err();
+        assert_eq!((error.kind, error.needed_mb, error.available_mb), ("huge pages", 1025, 1024));
+        let error = check_memory(MEMINFO, 0, 9 << 30).unwrap_err();
+        assert_eq!((error.kind, error.needed_mb), ("memory", 9216));
+        assert!(error.to_string().contains("nothing was touched"));
+        assert!(check_memory("", 1, 0).is_err(), "a machine that does not say has none");
+    }
+
+    #[test]
+    fn a_default_wire_takes_0_7_gb_and_3_gb_with_large_buffers() {
+        let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 2048);
+        assert!((690..780).contains(&(plan.memory_bytes() >> 20)), "{}", plan.memory_bytes());
+        let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 9728);
+        assert!((2_900..3_200).contains(&(plan.memory_bytes() >> 20)), "{}", plan.memory_bytes());
+    }
+}
