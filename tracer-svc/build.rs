@@ -42,7 +42,9 @@ fn clang() -> String {
 
 fn compile(clang: &str, arch: &str, source: &str, object: &Path) {
     let status = Command::new(clang)
-        .args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3"])
+        .args([
+            "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3",
+        ])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
         .args(["-c", source, "-o"])
         .arg(object)

@@ -107,6 +107,10 @@ struct uverbs_attr_bundle {
 	struct ib_ucontext *context;
 } CORE;
 
+enum ib_event_type {
+	IB_EVENT_CQ_ERR,
+};
+
 struct ib_event {
 	struct ib_device *device;
 	union {
@@ -114,7 +118,7 @@ struct ib_event {
 		struct ib_qp *qp;
 		__u32 port_num;
 	} element;
-	int event;
+	enum ib_event_type event;
 } CORE;
 
 #endif

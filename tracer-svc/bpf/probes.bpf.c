@@ -99,22 +99,26 @@ static __always_inline __u64 *counter(void *map, const void *key)
 	return bpf_map_lookup_elem(map, key);
 }
 
-static __always_inline void count(__u16 probe, __u16 error, __u64 cgroup_id)
+static __always_inline void count(__u16 probe, __u16 error)
 {
 	struct count_key key = { .probe = probe, .error = error };
-	struct cgroup_count_key cgroup_key = {
-		.probe = probe, .error = error, .cgroup_id = cgroup_id,
-	};
+	__u64 *n = counter(&counts, &key);
 	struct losses *lost;
-	__u64 *n;
 
-	n = counter(&counts, &key);
 	if (n)
 		__sync_fetch_and_add(n, 1);
 	else if ((lost = losses_of(probe)))
 		__sync_fetch_and_add(&lost->overflow, 1);
+}
 
-	n = counter(&cgroup_counts, &cgroup_key);
+static __always_inline void count_in_cgroup(__u16 probe, __u16 error, __u64 cgroup_id)
+{
+	struct cgroup_count_key key = {
+		.probe = probe, .error = error, .cgroup_id = cgroup_id,
+	};
+	__u64 *n = counter(&cgroup_counts, &key);
+	struct losses *lost;
+
 	if (n)
 		__sync_fetch_and_add(n, 1);
 	else if ((lost = losses_of(probe)))
@@ -314,8 +318,12 @@ static __always_inline struct ib_device *device_of_bundle(struct uverbs_attr_bun
 {
 	struct ib_device *device = READ(READ(bundle, context), device);
 
-	/* A method that needs no user context leaves it empty. */
-	if (!device)
+	/*
+	 * A method that needs no user context leaves it empty. The structs of the
+	 * other way are known to ib_uverbs only, not to a driver's own methods.
+	 */
+	if (!device && HAS_FIELD((struct ib_uverbs_file *)NULL, device) &&
+	    HAS_FIELD((struct ib_uverbs_device *)NULL, ib_dev))
 		device = READ(READ(READ(bundle, ufile), device), ib_dev);
 	return device;
 }
@@ -419,7 +427,7 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 firs
 	to->start_boot_ns = who->start_boot_ns;
 	to->cgroup_id = who->cgroup_id;
 	to->object = 0;
-	to->entry = entry_key(task);
+	to->entry = task ? entry_key(task) : 0;
 	total = losses_of(MAX_PROBES);
 	to->drops_so_far = total ? total->records_dropped : 0;
 	__builtin_memcpy(to->comm, who->comm, COMM_BYTES);
@@ -430,6 +438,16 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 firs
 	bpf_ringbuf_submit(to, wake_up());
 }
 
+/* An event comes from wherever the device's interrupt hit: from nobody. */
+static __always_inline int report_event(void *ctx, __u32 probe, __u32 first)
+{
+	struct who who = { .boot_ns = bpf_ktime_get_boot_ns() };
+
+	count(probe, 0);
+	send(ctx, probe, 0, first, &who, NULL);
+	return 0;
+}
+
 /*
  * Called for an error, or for an event. The return value is read again here: in
  * the entry it may have the type of a kernel pointer, which BPF does not let be
@@ -437,27 +455,29 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 firs
  */
 static __noinline int failed(void *ctx, __u32 probe, __u32 first)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct task_struct *leader = READ(task, group_leader);
-	struct cgroup *cgroup = cgroup_of(task);
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct task_struct *task;
+	struct cgroup *cgroup;
+	struct who who = {};
 	__u64 returned = 0;
+	__u64 pid_tgid;
 	__u32 error;
-	struct who who = {
-		.boot_ns = bpf_ktime_get_boot_ns(),
-		.start_boot_ns = READ(leader, start_boottime),
-		.cgroup_id = cgroup_id_of(cgroup),
-		.tgid = pid_tgid >> 32,
-		.tid = pid_tgid,
-	};
 
+	if (first == FIRST_EVENT || first == SECOND_EVENT)
+		return report_event(ctx, probe, first);
+	task = bpf_get_current_task_btf();
+	cgroup = cgroup_of(task);
+	pid_tgid = bpf_get_current_pid_tgid();
+	who.boot_ns = bpf_ktime_get_boot_ns();
+	who.start_boot_ns = READ(READ(task, group_leader), start_boottime);
+	who.cgroup_id = cgroup_id_of(cgroup);
+	who.tgid = pid_tgid >> 32;
+	who.tid = pid_tgid;
 	bpf_get_current_comm(who.comm, sizeof(who.comm));
-	if (first != FIRST_EVENT && first != SECOND_EVENT)
-		bpf_get_func_ret(ctx, &returned);
+	bpf_get_func_ret(ctx, &returned);
 	error = -(__u32)returned & 0xfff;
-	count(probe, error, who.cgroup_id);
-	if (first != FIRST_EVENT && first != SECOND_EVENT)
-		identify(probe, &who, task, cgroup);
+	count(probe, error);
+	count_in_cgroup(probe, error, who.cgroup_id);
+	identify(probe, &who, task, cgroup);
 	send(ctx, probe, error, first, &who, task);
 	return 0;
 }

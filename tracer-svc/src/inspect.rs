@@ -108,7 +108,7 @@ fn write_record(out: &mut dyn Write, report: &Report, record: &Record) -> io::Re
         record.errno,
         record.entry >> 32,
         record.stack.iter().take_while(|a| **a != 0).count(),
-    )
+    )?; writeln!(out, "STACK {:x?} obj {:x}", record.stack, record.object)
 }
 
 /// The environment is not shown: it may hold secrets.
@@ -128,11 +128,17 @@ fn write_identity(out: &mut dyn Write, identity: &Identity) -> io::Result<()> {
 fn write_counters(out: &mut dyn Write, tracer: &Tracer) -> Result<(), InspectError> {
     let counters = tracer.counters()?;
     for count in &counters.by_errno {
-        let name = tracer.report().probe(count.probe).map_or("?", |p| p.function.as_str());
+        let name = tracer
+            .report()
+            .probe(count.probe)
+            .map_or("?", |p| p.function.as_str());
         writeln!(out, "{:>10} x {name} -{}", count.count, count.errno)?;
     }
     for count in &counters.by_cgroup {
-        let name = tracer.report().probe(count.probe).map_or("?", |p| p.function.as_str());
+        let name = tracer
+            .report()
+            .probe(count.probe)
+            .map_or("?", |p| p.function.as_str());
         writeln!(
             out,
             "{:>10} x {name} -{} in cgroup {:#x}",

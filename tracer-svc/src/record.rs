@@ -119,7 +119,8 @@ pub struct Record {
     pub probe: ProbeId,
     /// The error as a positive errno, 1 to 4095; 0 for an asynchronous event.
     pub errno: u16,
-    /// Process id in the initial namespace.
+    /// Process id in the initial namespace; 0, as all of the task's fields, for an
+    /// asynchronous event, which comes from nobody.
     pub tgid: u32,
     /// Thread id in the initial namespace.
     pub tid: u32,

@@ -159,7 +159,11 @@ impl Type<'_> {
             Member {
                 name: u32_at(m, 0),
                 type_id: u32_at(m, 4),
-                bit_offset: if flag { raw_offset & 0xff_ffff } else { raw_offset },
+                bit_offset: if flag {
+                    raw_offset & 0xff_ffff
+                } else {
+                    raw_offset
+                },
                 raw_offset,
             }
         })
@@ -167,7 +171,11 @@ impl Type<'_> {
 
     /// Parameters of a prototype: name and type, in order.
     pub fn parameters(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let bytes = if self.kind == Kind::FuncProto { self.extra } else { &[] };
+        let bytes = if self.kind == Kind::FuncProto {
+            self.extra
+        } else {
+            &[]
+        };
         bytes.chunks_exact(8).map(|p| (u32_at(p, 0), u32_at(p, 4)))
     }
 }
@@ -256,11 +264,7 @@ fn part(
     }
 }
 
-fn index(
-    bytes: &[u8],
-    (start, end): (usize, usize),
-    first_id: u32,
-) -> Result<Vec<u32>, BtfError> {
+fn index(bytes: &[u8], (start, end): (usize, usize), first_id: u32) -> Result<Vec<u32>, BtfError> {
     let mut offsets = Vec::new();
     let mut at = start;
     while at < end {
@@ -375,10 +379,7 @@ impl<'a> Types<'a> {
     ///
     /// # Errors
     /// A broken string offset.
-    pub fn locate(
-        &self,
-        names: &BTreeSet<Vec<u8>>,
-    ) -> Result<BTreeMap<Vec<u8>, u32>, BtfError> {
+    pub fn locate(&self, names: &BTreeSet<Vec<u8>>) -> Result<BTreeMap<Vec<u8>, u32>, BtfError> {
         let mut out = BTreeMap::new();
         for found in self.own_types() {
             let (id, found) = found?;

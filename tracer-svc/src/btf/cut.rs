@@ -24,7 +24,10 @@ pub fn names_in(object: &Types<'_>) -> Result<BTreeSet<Vec<u8>>, BtfError> {
             continue;
         }
         let name = object.string(found.name)?;
-        let end = name.windows(3).position(|w| w == b"___").unwrap_or(name.len());
+        let end = name
+            .windows(3)
+            .position(|w| w == b"___")
+            .unwrap_or(name.len());
         names.insert(name[..end].to_vec());
     }
     Ok(names)
@@ -110,11 +113,17 @@ impl Copy<'_> {
                 self.add(&found, 0, &[element, index, u32_at(found.extra, 8)])?
             }
             Kind::Ptr => self.writer.add(0, Kind::Ptr, (0, false), 0, &[]),
-            // Only the size of these matters. Without a name they are no
-            // candidates beside a whole copy of the same struct.
-            Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 => {
+            // Only the size matters. Without a name it is no candidate beside a
+            // whole copy of the same struct.
+            Kind::Struct | Kind::Union => {
                 self.writer
                     .add(0, found.kind, (0, false), found.size_or_type, &[])
+            }
+            // Members of enumeration types are compared by the type's name.
+            Kind::Enum | Kind::Enum64 => {
+                let name = self.name(found.name)?;
+                self.writer
+                    .add(name, found.kind, (0, false), found.size_or_type, &[])
             }
             _ => {
                 return Err(BtfError::Unexpected {
@@ -129,9 +138,13 @@ impl Copy<'_> {
 
     fn add(&mut self, found: &Type<'_>, size_or_type: u32, extra: &[u32]) -> Result<u32, BtfError> {
         let name = self.name(found.name)?;
-        Ok(self
-            .writer
-            .add(name, found.kind, (found.vlen, found.flag), size_or_type, extra))
+        Ok(self.writer.add(
+            name,
+            found.kind,
+            (found.vlen, found.flag),
+            size_or_type,
+            extra,
+        ))
     }
 
     fn name(&mut self, offset: u32) -> Result<u32, BtfError> {

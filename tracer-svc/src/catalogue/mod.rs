@@ -168,6 +168,9 @@ pub struct Place {
     /// When it is used.
     #[serde(default)]
     pub role: Role,
+    /// Its own depth, where it stands further in or out than the hook.
+    #[serde(default)]
+    pub depth: Option<u8>,
 }
 
 /// One logical hook.

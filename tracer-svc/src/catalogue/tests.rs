@@ -3,7 +3,10 @@ use super::*;
 #[test]
 fn the_built_in_catalogue_has_the_thirteen_hooks() {
     let catalogue = Catalogue::built_in().unwrap();
-    let thirteen = catalogue.hooks.iter().filter(|h| h.group == Group::Thirteen);
+    let thirteen = catalogue
+        .hooks
+        .iter()
+        .filter(|h| h.group == Group::Thirteen);
     assert_eq!(thirteen.count(), 13);
 }
 
@@ -20,7 +23,10 @@ fn a_hook_that_cannot_be_found_is_refused() {
         depth = 10
     "#;
     let error = Catalogue::parse(text).unwrap_err().to_string();
-    assert_eq!(error, "catalogue: hook x: has neither `places` nor `operation`");
+    assert_eq!(
+        error,
+        "catalogue: hook x: has neither `places` nor `operation`"
+    );
 }
 
 #[test]

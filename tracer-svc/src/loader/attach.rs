@@ -190,16 +190,21 @@ impl Tracer {
                 .iter()
                 .position(|p| p.module == plan.module && p.function == plan.function);
             let index = known.unwrap_or(probes.len());
-            let Some(id) = u16::try_from(index).ok().filter(|n| u32::from(*n) < MAX_PROBES) else {
+            let Some(id) = u16::try_from(index)
+                .ok()
+                .filter(|n| u32::from(*n) < MAX_PROBES)
+            else {
                 // The catalogue would have to grow sevenfold; what comes after
                 // that limit is simply not watched, and the count shows it.
                 break;
             };
             let id = ProbeId(id);
             if known.is_none() {
+                let mut hook = self.catalogue.hooks[plan.hook].clone();
+                hook.depth = plan.depth;
                 probes.push(Probe {
                     id,
-                    hook: self.catalogue.hooks[plan.hook].clone(),
+                    hook,
                     module: plan.module.clone(),
                     function: plan.function.clone(),
                     found: plan.found,
@@ -208,8 +213,7 @@ impl Tracer {
                 });
             }
             if self.held.contains(&plan.module) {
-                probes[index].state =
-                    ProbeState::Missing(Missing::Detached(plan.module.clone()));
+                probes[index].state = ProbeState::Missing(Missing::Detached(plan.module.clone()));
             } else if !self.links.contains_key(&id) {
                 fresh.push((id, plan));
             }
@@ -227,8 +231,8 @@ impl Tracer {
         if fresh.is_empty() {
             return Ok(());
         }
-        let descriptors = sys::kernel_btfs()
-            .map_err(|error| btf_error("the list of modules", error))?;
+        let descriptors =
+            sys::kernel_btfs().map_err(|error| btf_error("the list of modules", error))?;
         let mut bodies: BTreeMap<&str, Result<Vec<bpf_insn>, FitError>> = BTreeMap::new();
         for (id, plan) in fresh {
             let module = plan.module.as_str();

@@ -103,7 +103,10 @@ mod tests {
     }
 
     fn codes(instructions: &[bpf_insn]) -> Vec<(u8, i16, i32)> {
-        instructions.iter().map(|i| (i.code, i.off, i.imm)).collect()
+        instructions
+            .iter()
+            .map(|i| (i.code, i.off, i.imm))
+            .collect()
     }
 
     #[test]
@@ -141,7 +144,13 @@ mod tests {
         let out = entry(9, &event, true);
         assert_eq!(
             codes(&out),
-            [(MOV_K, 0, 9), (MOV_K, 0, 8), (CALL, 0, 2), (MOV32_K, 0, 0), (EXIT, 0, 0)]
+            [
+                (MOV_K, 0, 9),
+                (MOV_K, 0, 8),
+                (CALL, 0, 2),
+                (MOV32_K, 0, 0),
+                (EXIT, 0, 0)
+            ]
         );
     }
 }

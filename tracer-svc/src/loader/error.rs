@@ -47,7 +47,9 @@ pub enum LoadError {
         error: String,
     },
     /// The kernel's BTF cannot be read.
-    #[error("type information of {module} cannot be used ({error}): report this with the kernel's version")]
+    #[error(
+        "type information of {module} cannot be used ({error}): report this with the kernel's version"
+    )]
     Btf {
         /// Kernel module.
         module: String,

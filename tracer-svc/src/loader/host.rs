@@ -60,7 +60,12 @@ fn missing_capabilities(status: &str) -> Option<String> {
     }
     let others = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
     let mut names = vec!["CAP_SYS_ADMIN"];
-    names.extend(others.iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| *name));
+    names.extend(
+        others
+            .iter()
+            .filter(|(bit, _)| !has(*bit))
+            .map(|(_, name)| *name),
+    );
     Some(names.join(", "))
 }
 

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya::Endianness;
 use aya::maps::{Array, Map, MapData};
+use aya_obj::Object;
 use aya_obj::btf::Btf;
 use aya_obj::generated::bpf_insn;
-use aya_obj::Object;
 
 use crate::btf::{Blob, BtfError, Types, cut, names_in};
 
@@ -67,7 +67,9 @@ pub(super) fn open_array<V: aya::Pod>(
 fn map_error(name: &str, error: &dyn std::error::Error) -> LoadError {
     LoadError::Map {
         map: name.to_owned(),
-        error: error.source().map_or(error.to_string(), ToString::to_string),
+        error: error
+            .source()
+            .map_or(error.to_string(), ToString::to_string),
     }
 }
 
@@ -145,12 +147,18 @@ impl Template {
     }
 
     fn link(&self, object: &mut Object, maps: &MapFds) -> Result<(), FitError> {
-        let sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+        let sections: HashSet<usize> = object
+            .functions
+            .keys()
+            .map(|(section, _)| *section)
+            .collect();
         let by_name = self.object.maps.iter().filter_map(|(name, definition)| {
             let fd = maps.get(name)?.as_raw_fd();
             Some((name.as_str(), fd, definition))
         });
-        object.relocate_maps(by_name, &sections).map_err(fit_error)?;
+        object
+            .relocate_maps(by_name, &sections)
+            .map_err(fit_error)?;
         object.relocate_calls(&sections).map_err(fit_error)
     }
 }

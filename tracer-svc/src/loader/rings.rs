@@ -65,7 +65,10 @@ impl Events {
     ///
     /// # Errors
     /// The kernel sent something that is no event; the next call goes on behind it.
-    #[expect(clippy::should_implement_trait, reason = "an empty ring is not its end")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an empty ring is not its end"
+    )]
     pub fn next(&mut self) -> Option<Result<Event, DecodeError>> {
         if let Some(bytes) = self.identities.buffer()?.next() {
             return Some(Identity::decode(&bytes).map(|i| Event::Identity(Box::new(i))));

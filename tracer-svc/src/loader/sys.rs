@@ -29,8 +29,8 @@ const LICENSE: &std::ffi::CStr = c"Dual BSD/GPL";
 /// Room for the verifier's log. Its end holds the reason; a longer log is cut by
 /// the kernel, so this is well above what 1,400 instructions produce at level 1.
 const LOG_BYTES: usize = 1 << 20;
-/// Part of the log that goes into an error.
-const LOG_TAIL_BYTES: usize = 600;
+/// Lines of the log that go into an error.
+const LOG_TAIL_LINES: usize = 2;
 
 #[repr(C)]
 #[derive(Default)]
@@ -217,21 +217,29 @@ pub(super) fn load_program(
 fn program_name(name: &str) -> [u8; 16] {
     let mut out = [0; 16];
     for (to, from) in out.iter_mut().take(15).zip(name.bytes()) {
-        *to = if from.is_ascii_alphanumeric() { from } else { b'_' };
+        *to = if from.is_ascii_alphanumeric() {
+            from
+        } else {
+            b'_'
+        };
     }
     out
 }
 
+/// The last lines that are no statistics: the instruction and what is wrong with
+/// it.
 fn tail(log: &[u8]) -> String {
     let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
     let text = String::from_utf8_lossy(&log[..end]);
-    let trimmed = text.trim_end();
-    // The last lines are statistics or the reason itself.
-    let mut from = trimmed.len().saturating_sub(LOG_TAIL_BYTES);
-    while !trimmed.is_char_boundary(from) {
-        from += 1;
-    }
-    trimmed[from..].replace('\n', "; ")
+    let mut lines: Vec<&str> = text
+        .lines()
+        .rev()
+        .filter(|line| !line.starts_with("processed ") && !line.trim().is_empty())
+        .take(LOG_TAIL_LINES)
+        .map(|line| line.split("  ").next().unwrap_or(line))
+        .collect();
+    lines.reverse();
+    lines.join("; ")
 }
 
 /// Attaches a tracing program to the function it was loaded for. The link ends
@@ -365,10 +373,9 @@ mod tests {
 
     #[test]
     fn the_reason_of_a_refusal_is_the_end_of_the_log() {
-        let mut log = vec![b'x'; 5000];
-        log.extend_from_slice(b"\nR1 is bad\n\0\0");
-        let text = tail(&log);
-        assert!(text.ends_with("; R1 is bad"));
-        assert!(text.len() <= LOG_TAIL_BYTES + 2);
+        let mut log =
+            b"0: (b7) r0 = 0\n1: (85) call 7     ; frame1: R0=1\ninvalid func 7\n".to_vec();
+        log.extend_from_slice(b"processed 2 insns\n\0\0\0");
+        assert_eq!(tail(&log), "1: (85) call 7; invalid func 7");
     }
 }

@@ -116,7 +116,7 @@ pub enum ProbeState {
 pub struct Probe {
     /// Number in records and counters.
     pub id: ProbeId,
-    /// The hook it serves (a copy: hooks are small and few).
+    /// The hook it serves, with this function's own depth.
     pub hook: Hook,
     /// Kernel module, `vmlinux` when built in.
     pub module: String,

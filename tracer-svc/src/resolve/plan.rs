@@ -47,6 +47,8 @@ pub struct Planned {
     pub found: Found,
     /// As which of the hook's places.
     pub role: Role,
+    /// Distance from user space: the place's, else the hook's.
+    pub depth: u8,
     /// What the program's entry is made from.
     pub prototype: Prototype,
 }
@@ -123,7 +125,9 @@ impl<'v, 'k> Index<'v, 'k> {
                     function: name.to_owned(),
                     symbol: symbol.to_owned(),
                 },
-                None if symbols.has_function(module, name) => Missing::NotDescribed(name.to_owned()),
+                None if symbols.has_function(module, name) => {
+                    Missing::NotDescribed(name.to_owned())
+                }
                 None => Missing::NoFunction {
                     module: module.to_owned(),
                     function: name.to_owned(),
@@ -178,14 +182,14 @@ struct At<'a, 'v, 'k> {
 impl At<'_, '_, '_> {
     fn places(&mut self) -> Result<(), BtfError> {
         let with = |role: Role| self.hook.places.iter().filter(move |p| p.role == role);
-        let mut main_found = false;
+        let mut main_planned = false;
         for place in with(Role::Main) {
-            main_found |= self.place(place, true)?;
+            main_planned |= self.place(place, true)?;
         }
         for place in with(Role::Also) {
             self.place(place, false)?;
         }
-        for place in with(Role::Instead).filter(|_| !main_found) {
+        for place in with(Role::Instead).filter(|_| !main_planned) {
             // The first that is there; two of them would record one call twice.
             if self.place(place, false)? {
                 break;
@@ -194,13 +198,21 @@ impl At<'_, '_, '_> {
         Ok(())
     }
 
-    /// True when the function is there, whether or not it can be hooked.
+    /// True when the function can be hooked.
     fn place(&mut self, place: &Place, missed: bool) -> Result<bool, BtfError> {
         let found = self.index.look_up(&place.module, &place.function)?;
         match found {
             Ok(prototype) => {
-                self.add(&place.module, &place.function, Found::Name, place.role, prototype);
-                Ok(true)
+                let planned = Planned {
+                    hook: self.number,
+                    module: place.module.clone(),
+                    function: place.function.clone(),
+                    found: Found::Name,
+                    role: place.role,
+                    depth: place.depth.unwrap_or(self.hook.depth),
+                    prototype,
+                };
+                Ok(self.add(planned))
             }
             Err(missing) => {
                 let absent = matches!(
@@ -210,7 +222,7 @@ impl At<'_, '_, '_> {
                 if missed || !absent {
                     self.plan.missing.push((self.number, missing));
                 }
-                Ok(!absent)
+                Ok(false)
             }
         }
     }
@@ -244,7 +256,15 @@ impl At<'_, '_, '_> {
             for (f, found) in functions {
                 match self.index.look_up(&f.module, &f.function)? {
                     Ok(prototype) => {
-                        self.add(&f.module, &f.function, *found, Role::Main, prototype);
+                        self.add(Planned {
+                            hook: self.number,
+                            module: f.module.clone(),
+                            function: f.function.clone(),
+                            found: *found,
+                            role: Role::Main,
+                            depth: self.hook.depth,
+                            prototype,
+                        });
                     }
                     Err(missing) => self.plan.missing.push((self.number, missing)),
                 }
@@ -253,29 +273,24 @@ impl At<'_, '_, '_> {
         Ok(())
     }
 
-    fn add(&mut self, module: &str, function: &str, found: Found, role: Role, prototype: Prototype) {
-        let unreadable = prototype.returns == ReturnKind::Nothing && !self.hook.is_event();
+    /// True when the function is in the plan.
+    fn add(&mut self, planned: Planned) -> bool {
+        let unreadable = planned.prototype.returns == ReturnKind::Nothing && !self.hook.is_event();
         if unreadable {
             self.plan
                 .missing
-                .push((self.number, Missing::NoReturnValue(function.to_owned())));
-            return;
+                .push((self.number, Missing::NoReturnValue(planned.function)));
+            return false;
         }
         // Two drivers may share one function.
         let twice = self
             .plan
             .probes
             .iter()
-            .any(|p| p.module == module && p.function == function);
+            .any(|p| p.module == planned.module && p.function == planned.function);
         if !twice {
-            self.plan.probes.push(Planned {
-                hook: self.number,
-                module: module.to_owned(),
-                function: function.to_owned(),
-                found,
-                role,
-                prototype,
-            });
+            self.plan.probes.push(planned);
         }
+        true
     }
 }

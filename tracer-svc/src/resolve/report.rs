@@ -110,7 +110,9 @@ impl Report {
     pub fn thirteen_served(&self) -> usize {
         self.hooks
             .iter()
-            .filter(|h| h.hook.group == Group::Thirteen && !matches!(h.state, HookState::Missing(_)))
+            .filter(|h| {
+                h.hook.group == Group::Thirteen && !matches!(h.state, HookState::Missing(_))
+            })
             .count()
     }
 }

@@ -41,11 +41,7 @@ struct Layout {
     places: Vec<Place>,
 }
 
-fn layout(
-    types: &Types<'_>,
-    table: u32,
-    operations: &[&str],
-) -> Result<Layout, BtfError> {
+fn layout(types: &Types<'_>, table: u32, operations: &[&str]) -> Result<Layout, BtfError> {
     let bytes = types.get(table)?.size_or_type as usize;
     let mut places = Vec::new();
     for name in operations {
