@@ -5,6 +5,7 @@
 //! database cluster, no installed kernel, no fixed port.
 
 pub mod cache;
+pub mod chains;
 pub mod children;
 pub mod collector;
 pub mod control;
