@@ -356,7 +356,12 @@ async fn a_lost_connection_does_not_end_a_slow_down() {
 #[tokio::test]
 async fn a_collector_that_settles_nothing_is_asked_ever_more_rarely() {
     let mut collector = Collector::start();
-    let uplink = uplink(collector.address);
+    let pace = Pace {
+        backoff_min: Duration::from_millis(20),
+        backoff_max: Duration::from_millis(400),
+        ..quick()
+    };
+    let uplink = uplink_with(&config(collector.address), pace);
     let handle = uplink.handle();
     push_snapshots(&handle, 1);
     let began = Instant::now();
@@ -367,9 +372,10 @@ async fn a_collector_that_settles_nothing_is_asked_ever_more_rarely() {
         stream.ack(0);
         stream.end(Status::unavailable("no database"));
     }
-    // Nine waits from the upper half of 5, 10, 20, 40 and then 50 ms each.
+    // Nine waits from the upper halves of 20, 40, 80, 160, 320 and then 400 ms. Without
+    // growth they would be 180 ms at most.
     assert!(
-        began.elapsed() >= Duration::from_millis(160),
+        began.elapsed() >= Duration::from_millis(1100),
         "{:?}",
         began.elapsed()
     );
