@@ -32,8 +32,7 @@ const VACANT: Slot = Slot {
 pub(super) struct List {
     head: u32,
     tail: u32,
-    /// Frames that count as waiting: those in the list, and those picked but not
-    /// yet committed.
+    /// Its length.
     pub(super) frames: u32,
     /// More than one key has used it since it last was empty.
     pub(super) shared: bool,
@@ -60,10 +59,11 @@ impl List {
         self.head
     }
 
-    /// Takes the first frame out, leaving it counted; `next` follows it.
+    /// Takes the first frame out; `next` follows it.
     #[inline]
     pub(super) fn detach(&mut self, next: u32) {
         self.head = next;
+        self.frames = self.frames.wrapping_sub(1);
     }
 }
 
@@ -125,11 +125,18 @@ impl Backlog {
         self.slots.get(head as usize).map(|slot| (head, slot))
     }
 
-    /// Stores a frame that belongs to no list yet. There is a free slot.
+    /// Takes `count` free slots, no more than there are; [`Backlog::store`] then fills
+    /// them. Gives the place of the first one.
     #[inline]
-    pub(super) fn store(&mut self, frame: &Frame) -> u32 {
-        self.free_frames = self.free_frames.wrapping_sub(1);
-        let slot = self.free[self.free_frames];
+    pub(super) fn take_slots(&mut self, count: usize) -> usize {
+        self.free_frames -= count;
+        self.free_frames
+    }
+
+    /// Stores a frame that belongs to no list yet in the slot at a place taken before.
+    #[inline]
+    pub(super) fn store(&mut self, place: usize, frame: &Frame) -> u32 {
+        let slot = self.free[place];
         self.slots[slot as usize] = Slot {
             handle: frame.handle,
             key: frame.key,
@@ -141,15 +148,17 @@ impl Backlog {
         slot
     }
 
-    /// Gives slots back, in reverse, so that they are filled again in their order.
+    /// Gives slots back. They are taken again in the same order, so that frames in
+    /// turn lie side by side.
     #[inline]
-    pub(super) fn release(&mut self, slots: impl DoubleEndedIterator<Item = u32>) {
-        let mut free_frames = self.free_frames;
-        for slot in slots.rev() {
-            self.free[free_frames] = slot;
-            free_frames = free_frames.wrapping_add(1);
+    pub(super) fn release(&mut self, slots: impl ExactSizeIterator<Item = u32>) {
+        let until = self.free_frames + slots.len();
+        if let Some(places) = self.free.get_mut(self.free_frames..until) {
+            for (place, slot) in places.iter_mut().zip(slots) {
+                *place = slot;
+            }
+            self.free_frames = until;
         }
-        self.free_frames = free_frames;
     }
 
     /// Appends a stored frame, whose `next` is [`NONE`]; true if the list was empty.
@@ -168,12 +177,10 @@ impl Backlog {
         was_empty
     }
 
-    /// Takes the first frame of a list out for good, to be appended to another.
+    /// Takes the first frame of a list out, to be appended to another.
     pub(super) fn unstage(&mut self, list: u32, slot: u32) {
         let next = std::mem::replace(&mut self.slots[slot as usize].next, NONE);
-        let list = &mut self.lists[list as usize];
-        list.head = next;
-        list.frames = list.frames.wrapping_sub(1);
+        self.lists[list as usize].detach(next);
     }
 
     /// Puts the frame that was detached last back in front.
@@ -184,5 +191,6 @@ impl Backlog {
         }
         self.slots[slot as usize].next = list.head;
         list.head = slot;
+        list.frames = list.frames.wrapping_add(1);
     }
 }

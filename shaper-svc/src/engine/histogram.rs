@@ -35,17 +35,24 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Counts many values; the same as [`Histogram::record`] for each, cheaper.
+    /// Counts many values; the same as [`Histogram::record`] for each, cheaper where
+    /// neighbours are alike.
     #[inline]
     pub fn record_all(&mut self, values: impl Iterator<Item = u64>) {
-        let mut max = self.max;
-        let mut count = 0_u64;
+        let (mut bucket, mut run) = (0, 0_u64);
+        let (mut max, mut count) = (self.max, 0_u64);
         for value in values {
-            let bucket = &mut self.buckets[bucket_of(value)];
-            *bucket = bucket.wrapping_add(1);
+            let its_bucket = bucket_of(value);
+            if its_bucket != bucket {
+                // Counting runs keeps one counter from waiting for itself.
+                self.buckets[bucket] += run;
+                (bucket, run) = (its_bucket, 0);
+            }
+            run = run.wrapping_add(1);
             max = max.max(value);
             count = count.wrapping_add(1);
         }
+        self.buckets[bucket] += run;
         self.max = max;
         self.total += count;
     }
@@ -129,6 +136,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn many_at_once_are_counted_as_one_by_one(values in prop::collection::vec(0_u64..99, 0..50)) {
+            let (mut together, mut single) = (Histogram::default(), Histogram::default());
+            together.record_all(values.iter().copied());
+            values.into_iter().for_each(|value| single.record(value));
+            prop_assert_eq!(together, single);
+        }
+
         #[test]
         fn a_bucket_is_an_eighth_wide_at_most(value: u64) {
             let upper = upper_end_of(bucket_of(value));

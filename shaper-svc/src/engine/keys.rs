@@ -97,9 +97,12 @@ impl KeyTable {
         }
     }
 
-    /// Forgets a key that has a backlog.
+    /// Forgets a key, if it is known.
     pub(super) fn remove(&mut self, key: u64) {
         let mut hole = self.place_of(key);
+        if self.entries[hole].queue == VACANT {
+            return;
+        }
         let mut next = hole;
         loop {
             next = (next + 1) & self.mask;
@@ -139,7 +142,8 @@ mod tests {
                 if insert && map.len() < 8 && !map.contains_key(&key) {
                     table.insert(KeyEntry { key, queue, shared_frames: 0 });
                     map.insert(key, queue);
-                } else if !insert && map.remove(&key).is_some() {
+                } else if !insert {
+                    map.remove(&key);
                     table.remove(key);
                 }
             }

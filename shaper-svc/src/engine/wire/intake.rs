@@ -13,10 +13,12 @@ impl Wire {
     pub fn push(&mut self, frames: &[Frame]) -> usize {
         self.take_back(0);
         let taken = frames.len().min(self.backlog.free_frames());
-        for frame in &frames[..taken] {
-            let slot = self.backlog.store(frame);
+        let waiting = self.backlog.waiting_frames();
+        let first_place = self.backlog.take_slots(taken);
+        for (at, frame) in frames[..taken].iter().enumerate() {
+            let slot = self.backlog.store(first_place + at, frame);
             if self.has_staged || is_after(frame.arrived_ps, self.admitted_until_ps) {
-                self.push_early(slot, frame.arrived_ps);
+                self.push_early(slot, frame.arrived_ps, waiting + at == 0);
             } else {
                 self.admit(slot, frame.key, frame.is_cnp);
             }
@@ -28,9 +30,8 @@ impl Wire {
 
     /// A frame that arrived after the instant at which the wire becomes free.
     #[cold]
-    fn push_early(&mut self, slot: u32, arrived_ps: u64) {
-        let alone = self.backlog.waiting_frames() == 1;
-        if alone {
+    fn push_early(&mut self, slot: u32, arrived_ps: u64, is_alone: bool) {
+        if is_alone {
             // The wire idles until this frame arrives.
             self.admitted_until_ps = later(self.admitted_until_ps, arrived_ps);
             let Slot { key, is_cnp, .. } = *self.backlog.slot(slot);

@@ -67,6 +67,11 @@ pub struct Wire {
     picks: Box<[Pick; BURST]>,
     departures: Box<[Departure; BURST]>,
     picked: usize,
+    /// Bit by bit, picks that may free their key: the last of a list, or any of a
+    /// shared one.
+    releases: u32,
+    /// Bytes of the picks on the wire.
+    picked_line_bytes: u64,
     now_ps: u64,
     /// Wire time lost before the first pick, ps.
     lost_ps: u64,
@@ -108,6 +113,8 @@ impl Wire {
             picks: Box::new([no_pick; BURST]),
             departures: Box::new([Departure::default(); BURST]),
             picked: 0,
+            releases: 0,
+            picked_line_bytes: 0,
             now_ps,
             lost_ps: 0,
             stats: WireStats::default(),

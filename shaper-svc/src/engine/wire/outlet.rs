@@ -2,7 +2,8 @@
 
 use super::{BURST, Pick, Wire};
 use crate::engine::Departure;
-use crate::engine::clock::line_bytes;
+use crate::engine::backlog::Backlog;
+use crate::engine::clock::{Clock, Pace, line_bytes};
 use crate::engine::time::{is_after, later};
 
 /// The frames that may go to the port now, in order. Dropped without
@@ -37,13 +38,61 @@ impl Drop for Burst<'_> {
     }
 }
 
-/// How far a burst may go.
-#[derive(Debug, Clone, Copy)]
-struct Bounds {
+/// A burst while it is put together; all of it lives in registers.
+struct Picker<'a> {
+    backlog: &'a mut Backlog,
+    picks: &'a mut [Pick; BURST],
+    departures: &'a mut [Departure; BURST],
+    picked: usize,
+    releases: u32,
+    line_bytes: u64,
+    clock: Clock,
+    pace: Pace,
     /// The last instant at which a frame may start: now, or just before a rule ends.
     last_start_ps: u64,
     /// When the wire reaches this arrival, frames join.
     staged_from_ps: u64,
+}
+
+impl Picker<'_> {
+    /// Offers the first frame of a list that is not empty, if it may start within
+    /// the bounds; tells whether the list is empty now.
+    #[inline]
+    fn pick(&mut self, list: u32) -> Option<bool> {
+        if !is_after(self.staged_from_ps, self.clock.whole_ps) {
+            return None;
+        }
+        let pick = self.picks.get_mut(self.picked)?;
+        let departure = self.departures.get_mut(self.picked)?;
+        let queue = self.backlog.lists.get_mut(list as usize)?;
+        let slot = queue.head();
+        let front = self.backlog.slots.get(slot as usize)?;
+        let start = self.clock.no_earlier_than(front.arrived_ps);
+        let start_ps = start.start_ps();
+        if is_after(start_ps, self.last_start_ps) {
+            return None;
+        }
+        *pick = Pick {
+            before: self.clock,
+            list,
+            slot,
+        };
+        *departure = Departure {
+            handle: front.handle,
+            depart_at_ps: start_ps,
+            waited_ps: start_ps.wrapping_sub(front.arrived_ps),
+            len: front.len,
+            is_cnp: front.is_cnp,
+        };
+        let line_bytes = line_bytes(front.len);
+        self.line_bytes = self.line_bytes.wrapping_add(line_bytes);
+        self.clock = start.after(line_bytes, &self.pace);
+        queue.detach(front.next);
+        let is_empty = queue.is_empty();
+        self.releases |= u32::from(is_empty | queue.shared) << self.picked;
+        self.picked = self.picked.wrapping_add(1);
+        Some(is_empty)
+    }
 }
 
 impl Wire {
@@ -84,79 +133,43 @@ impl Wire {
         // Where there is no bound, the present is one.
         let next_ps = self.now_ps.wrapping_add(1);
         let staged = self.backlog.front(self.staged);
+        let staged_from_ps = staged.map_or(next_ps, |(_, slot)| slot.arrived_ps);
         let last_start_ps = match self.expiry {
             Some((expires_ps, _)) if !is_after(expires_ps, self.now_ps) => {
                 expires_ps.wrapping_sub(1)
             }
             _ => self.now_ps,
         };
-        let bounds = Bounds {
+        let mut picker = Picker {
+            backlog: &mut self.backlog,
+            picks: &mut self.picks,
+            departures: &mut self.departures,
+            picked: 0,
+            releases: 0,
+            line_bytes: 0,
+            clock: self.clock,
+            pace: self.pace,
             last_start_ps,
-            staged_from_ps: staged.map_or(next_ps, |(_, slot)| slot.arrived_ps),
+            staged_from_ps,
         };
-        self.cursor_before = self.cursor;
-        if !self.backlog.list(self.cnps).is_empty() {
-            self.pick_cnps(bounds);
-            if !self.backlog.list(self.cnps).is_empty() {
-                return;
+        while !picker.backlog.list(self.cnps).is_empty() && picker.pick(self.cnps).is_some() {}
+        let mut cursor = self.cursor;
+        self.cursor_before = cursor;
+        if picker.backlog.list(self.cnps).is_empty() {
+            while let Some(queue) = self.active.next_after(cursor)
+                && let Some(is_empty) = picker.pick(queue)
+            {
+                cursor = queue;
+                if is_empty {
+                    self.active.clear(queue);
+                }
             }
         }
-        self.pick_data(bounds);
-    }
-
-    #[cold]
-    fn pick_cnps(&mut self, bounds: Bounds) {
-        while self.picked < BURST && self.pick(self.cnps, bounds).is_some() {}
-    }
-
-    #[inline]
-    fn pick_data(&mut self, bounds: Bounds) {
-        while self.picked < BURST {
-            let Some(queue) = self.active.next_after(self.cursor) else {
-                return;
-            };
-            let Some(is_empty) = self.pick(queue, bounds) else {
-                return;
-            };
-            self.cursor = queue;
-            if is_empty {
-                self.active.clear(queue);
-            }
-        }
-    }
-
-    /// Offers the first frame of a list that is not empty, if it may start within
-    /// the bounds; tells whether the list is empty now.
-    #[inline]
-    fn pick(&mut self, list: u32, bounds: Bounds) -> Option<bool> {
-        let clock = self.clock;
-        if !is_after(bounds.staged_from_ps, clock.whole_ps) {
-            return None;
-        }
-        let queue = self.backlog.lists.get_mut(list as usize)?;
-        let slot = queue.head();
-        let front = self.backlog.slots.get(slot as usize)?;
-        let start = clock.no_earlier_than(front.arrived_ps);
-        let start_ps = start.start_ps();
-        if is_after(start_ps, bounds.last_start_ps) {
-            return None;
-        }
-        self.picks[self.picked] = Pick {
-            before: clock,
-            list,
-            slot,
-        };
-        self.departures[self.picked] = Departure {
-            handle: front.handle,
-            depart_at_ps: start_ps,
-            waited_ps: start_ps.wrapping_sub(front.arrived_ps),
-            len: front.len,
-            is_cnp: front.is_cnp,
-        };
-        self.picked = self.picked.wrapping_add(1);
-        self.clock = start.after(line_bytes(front.len), &self.pace);
-        queue.detach(front.next);
-        Some(queue.is_empty())
+        self.picked = picker.picked;
+        self.releases = picker.releases;
+        self.picked_line_bytes = picker.line_bytes;
+        self.clock = picker.clock;
+        self.cursor = cursor;
     }
 
     /// Whether a rule ended at the frame that is to start next. What has ended stays
@@ -176,32 +189,29 @@ impl Wire {
 
     fn commit(&mut self, taken: usize) {
         let offered = self.picked;
-        self.take_back(taken);
-        self.picked = 0;
-        if offered == 0 {
-            return;
+        if taken < offered {
+            self.take_back(taken);
+            self.stats.not_accepted += (offered - taken) as u64;
         }
-        self.stats.not_accepted += (offered - taken) as u64;
+        self.picked = 0;
         if taken == 0 {
             return;
         }
         let departures = &self.departures[..taken];
         let waits = departures.iter().map(|departure| departure.waited_ps);
         self.stats.waited_ps.record_all(waits);
-        let lens = departures.iter().map(|departure| line_bytes(departure.len));
-        self.stats.sent_line_bytes += lens.fold(0, u64::wrapping_add);
-        let cnps = departures.iter().filter(|departure| departure.is_cnp);
+        // CNPs go first.
+        let cnps = departures.iter().take_while(|departure| departure.is_cnp);
         self.stats.sent_cnps += cnps.count() as u64;
         self.stats.sent_frames += taken as u64;
-        self.backlog
-            .release(self.picks[..taken].iter().map(|pick| pick.slot));
-        for at in 0..taken {
-            let Pick { list, slot, .. } = self.picks[at];
-            let queue = self.backlog.list_mut(list);
-            queue.frames = queue.frames.wrapping_sub(1);
-            if queue.frames == 0 || queue.shared {
-                self.release_key(list, slot);
-            }
+        self.stats.sent_line_bytes += self.picked_line_bytes;
+        let slots = self.picks[..taken].iter().map(|pick| pick.slot);
+        self.backlog.release(slots);
+        while self.releases != 0 {
+            let at = self.releases.trailing_zeros();
+            self.releases &= self.releases - 1;
+            let Pick { list, slot, .. } = self.picks[at as usize];
+            self.release_key(list, slot);
         }
         self.count_lateness();
         self.admitted_until_ps = later(self.admitted_until_ps, self.clock.whole_ps);
@@ -225,27 +235,23 @@ impl Wire {
         self.lost_ps = 0;
     }
 
-    /// The frame in `slot` has left, the last one of its sub-queue or one of a key
-    /// that shares it.
+    /// A frame has left that was the last one of its list, or shared the list.
     fn release_key(&mut self, list: u32, slot: u32) {
         if list == self.cnps {
             return;
         }
         let key = self.backlog.slot(slot).key;
         let queue = self.backlog.list_mut(list);
-        let is_last_of_key = match self.keys.get_mut(key) {
-            Some(entry) if queue.shared => {
-                entry.shared_frames -= 1;
-                entry.shared_frames == 0
-            }
-            _ => true,
-        };
-        if is_last_of_key {
-            self.keys.remove(key);
-        }
         if queue.frames == 0 {
+            // Whatever was in it leaves with this burst, so all its keys go.
             queue.shared = false;
             self.unused.set(list);
+            self.keys.remove(key);
+        } else if let Some(entry) = self.keys.get_mut(key) {
+            entry.shared_frames -= 1;
+            if entry.shared_frames == 0 {
+                self.keys.remove(key);
+            }
         }
     }
 
@@ -263,6 +269,8 @@ impl Wire {
             self.picked -= 1;
             let Pick { before, list, slot } = self.picks[self.picked];
             self.backlog.reattach_front(list, slot);
+            self.releases &= !(1 << self.picked);
+            self.picked_line_bytes -= line_bytes(self.departures[self.picked].len);
             if list != self.cnps {
                 self.active.set(list);
             }
