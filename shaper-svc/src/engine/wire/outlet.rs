@@ -58,7 +58,7 @@ impl Picker<'_> {
     /// Offers the first frame of a list that is not empty, if it may start within
     /// the bounds; tells whether the list is empty now.
     #[inline]
-    fn pick(&mut self, list: u32) -> Option<bool> {
+    fn pick<const IS_CNP: bool>(&mut self, list: u32) -> Option<bool> {
         if !is_after(self.staged_from_ps, self.clock.whole_ps) {
             return None;
         }
@@ -82,7 +82,7 @@ impl Picker<'_> {
             depart_at_ps: start_ps,
             waited_ps: start_ps.wrapping_sub(front.arrived_ps),
             len: front.len,
-            is_cnp: front.is_cnp,
+            is_cnp: IS_CNP,
         };
         let line_bytes = line_bytes(front.len);
         self.line_bytes = self.line_bytes.wrapping_add(line_bytes);
@@ -152,12 +152,12 @@ impl Wire {
             last_start_ps,
             staged_from_ps,
         };
-        while !picker.backlog.list(self.cnps).is_empty() && picker.pick(self.cnps).is_some() {}
+        while !picker.backlog.list(self.cnps).is_empty() && picker.pick::<true>(self.cnps).is_some() {}
         let mut cursor = self.cursor;
         self.cursor_before = cursor;
         if picker.backlog.list(self.cnps).is_empty() {
             while let Some(queue) = self.active.next_after(cursor)
-                && let Some(is_empty) = picker.pick(queue)
+                && let Some(is_empty) = picker.pick::<false>(queue)
             {
                 cursor = queue;
                 if is_empty {
