@@ -60,6 +60,9 @@ pub enum Command {
         /// Also failures that a rule marks as part of normal work
         #[arg(long)]
         expected: bool,
+        /// Each record as the kernel gives it, before records become failures
+        #[arg(long, conflicts_with_all = ["output", "expected"])]
+        records: bool,
     },
 }
 

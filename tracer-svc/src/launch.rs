@@ -4,9 +4,9 @@
 use std::io::{self, Write};
 
 use rdmesh_proto::common::v1::AgentKind;
-use rdmesh_proto::tracer::v1::ObservedFailure;
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use rdmesh_proto::tracer::v1::watch_failures_response::Event;
+use rdmesh_proto::tracer::v1::{ObservedFailure, Probe, ProbeReport};
 use rdmesh_services::config::ConfigError;
 use rdmesh_services::host::{HostError, boot_id, clock_pair, host_name};
 use rdmesh_services::limited;
@@ -19,6 +19,7 @@ use crate::catalogue::{Catalogue, CatalogueError, ExpectedRules};
 use crate::cli::Output;
 use crate::config::TracerConfig;
 use crate::host::Roots;
+use crate::inspect::{self, InspectError};
 use crate::loader::{LoadError, Options, Tracer};
 use crate::service::{
     Feed, Figures, Kernel, LiveKernel, Outputs, Pipeline, Settings, TracerGrpc, Uevents,
@@ -54,6 +55,9 @@ pub enum LaunchError {
         /// What the system said.
         error: io::Error,
     },
+    /// Looking at the records failed.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
     /// The tracing task ended by itself.
     #[error("tracing ended by itself ({0}); report this with the log before it")]
     Ended(String),
@@ -65,7 +69,7 @@ impl LaunchError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Telemetry(_) | Self::Host(HostError::Name { .. }) => 2,
-            Self::Load(error) => error.exit_code(),
+            Self::Load(error) | Self::Inspect(InspectError::Load(error)) => error.exit_code(),
             _ => 1,
         }
     }
@@ -224,6 +228,7 @@ pub async fn watch<K: Kernel + 'static>(
     let refused = |what| move |error| LaunchError::System { what, error };
     let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
     let settings = settings()?;
+    let figures = settings.figures.clone();
     let feed = settings.feed.clone();
     let mut failures = feed
         .subscribe(expected)
@@ -248,7 +253,36 @@ pub async fn watch<K: Kernel + 'static>(
     stop.fire();
     tracing_task
         .await
-        .map_err(|error| LaunchError::Ended(error.to_string()))
+        .map_err(|error| LaunchError::Ended(error.to_string()))?;
+    if output == Output::Text {
+        eprint!("{}", totals(&figures.probe_report()));
+    }
+    Ok(())
+}
+
+/// The exact counts of the run, for functions that failed.
+fn totals(report: &ProbeReport) -> String {
+    let failed = report.probes.iter().filter(|p| p.failures > 0);
+    let line = |p: &Probe| {
+        format!(
+            "{}: {} failures, {} records dropped\n",
+            p.function, p.failures, p.drops
+        )
+    };
+    failed.map(line).collect()
+}
+
+/// Prints each record until a signal, then the counters.
+///
+/// # Errors
+/// The kernel refused, or standard output is closed.
+pub async fn watch_records(options: &Options) -> Result<(), LaunchError> {
+    let refused = |what| move |error| LaunchError::System { what, error };
+    let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
+    let until = async move {
+        signals.received().await;
+    };
+    Ok(inspect::watch(&mut io::stdout(), options, until).await?)
 }
 
 fn line(failure: &ObservedFailure, output: Output) -> String {

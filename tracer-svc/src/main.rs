@@ -33,7 +33,13 @@ fn execute(cli: &Cli) -> anyhow::Result<()> {
             let kernel = launch::attach(&config.ring.options())?;
             Ok(launch::print_probes(kernel, output)?)
         }
-        Command::Watch { output, expected } => {
+        Command::Watch { records: true, .. } => {
+            let options = config.ring.options();
+            Ok(launch::runtime()?.block_on(launch::watch_records(&options))?)
+        }
+        Command::Watch {
+            output, expected, ..
+        } => {
             let kernel = launch::attach(&config.ring.options())?;
             Ok(launch::runtime()?.block_on(launch::watch(kernel, output, expected))?)
         }

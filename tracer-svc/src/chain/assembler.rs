@@ -3,14 +3,20 @@
 use std::collections::HashMap;
 
 use super::place::{Place, Places};
-use super::{Chain, Marks, stack};
+use super::stack::{self, Agreement};
+use super::{Chain, Marks};
 use crate::catalogue::{ExpectedRules, Layer, Verb};
 use crate::record::Record;
 
-/// Longest time between two records of one chain. Between two failing returns
-/// lie only the error paths of a few functions: microseconds; 10 ms forgives a
-/// thread that lost its processor in between.
+/// Longest time between two records of one chain, where the entry and the object
+/// alone speak for it. Between two failing returns lie only the error paths of a
+/// few functions: microseconds; 10 ms forgives a thread that lost its processor.
 pub const GAP_NS: u64 = 10_000_000;
+
+/// The same where the stacks prove that the inner call was made below the outer
+/// function: a driver that writes its error to a slow console in between takes
+/// 5 ms a line at 115,200 baud, and a busy console makes others wait.
+pub const PROVEN_GAP_NS: u64 = 1_000_000_000;
 
 /// The same where `modify_qp` waited for a neighbour: the kernel gives up after
 /// one second (ib_core: `ib_resolve_eth_dmac`), and a busy host adds to it.
@@ -136,6 +142,8 @@ impl Assembler {
         let stale = |open: &Open| {
             let gap = if open.verb == Verb::ModifyQp {
                 NEIGHBOUR_GAP_NS
+            } else if open.has_stack() {
+                PROVEN_GAP_NS
             } else {
                 GAP_NS
             };
@@ -215,11 +223,12 @@ impl Open {
         };
         let same_verb =
             self.verb == place.verb || self.verb == Verb::Any || place.verb == Verb::Any;
+        let agreement = stack::compare(&last.stack, &record.stack);
         let waited_for_neighbour = place.verb == Verb::ModifyQp && record.errno == ETIMEDOUT;
-        let gap = if waited_for_neighbour {
-            NEIGHBOUR_GAP_NS
-        } else {
-            GAP_NS
+        let gap = match agreement {
+            _ if waited_for_neighbour => NEIGHBOUR_GAP_NS,
+            Agreement::Proven => PROVEN_GAP_NS,
+            Agreement::Unknown | Agreement::Refuted => GAP_NS,
         };
         place.depth < self.depth
             && same_verb
@@ -227,19 +236,23 @@ impl Open {
             && record.boot_ns - last.boot_ns <= gap
             && record.entry == last.entry
             && self.same_object(record)
-            && stack::agree(&last.stack, &record.stack)
+            && agreement != Agreement::Refuted
     }
 
-    /// Not every function has the object in hand: those that have must agree.
+    fn has_stack(&self) -> bool {
+        self.records.last().is_some_and(|r| r.stack[0] != 0)
+    }
+
+    /// Calls that change an object have it in hand in each function that has any.
+    /// Calls that make one have the new object in one function and its parent in
+    /// another, so that nothing follows from a difference.
     fn same_object(&self, record: &Record) -> bool {
-        record.object == 0
-            || self
-                .records
-                .iter()
-                .rev()
-                .map(|r| r.object)
-                .find(|object| *object != 0)
-                .is_none_or(|object| object == record.object)
+        if record.object == 0 || !matches!(self.verb, Verb::ModifyQp | Verb::DevxModify) {
+            return true;
+        }
+        let in_hand = self.records.iter().rev().map(|r| r.object);
+        let mut known = in_hand.filter(|object| *object != 0);
+        known.next().is_none_or(|object| object == record.object)
     }
 
     fn push(&mut self, record: Record, place: Place) {

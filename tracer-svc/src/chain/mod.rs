@@ -7,7 +7,7 @@ mod assembler;
 mod place;
 mod stack;
 
-pub use assembler::{Assembler, GAP_NS, NEIGHBOUR_GAP_NS, OPEN_CHAINS};
+pub use assembler::{Assembler, GAP_NS, NEIGHBOUR_GAP_NS, OPEN_CHAINS, PROVEN_GAP_NS};
 pub use place::{Place, Places};
 
 use crate::catalogue::{Layer, Verb};

@@ -196,6 +196,37 @@ fn another_entry_or_object_is_another_call() {
 }
 
 #[test]
+fn a_call_that_makes_an_object_has_its_parent_in_hand_too() {
+    let with = |object, probe, t| Record {
+        object,
+        ..record(1, probe, t)
+    };
+    let chains = assemble([with(5, DRIVER_REG_MR, 1), with(6, UVERBS_REG_MR, 2)]);
+    assert_eq!(chains.len(), 1);
+}
+
+/// The driver wrote its error to a serial console between the two returns.
+#[test]
+fn a_slow_console_does_not_part_what_the_stacks_prove() {
+    let with = |probe, t, frames: &[u64]| {
+        let mut r = record(1, probe, t);
+        r.stack[..frames.len()].copy_from_slice(frames);
+        r
+    };
+    let inner = with(DRIVER_REG_MR, 1, &[90, 50, 40, 30, 20]);
+    let outer = |t| with(UVERBS_REG_MR, t, &[91, 40, 30, 20]);
+    assert_eq!(assemble([inner.clone(), outer(14_000_000)]).len(), 1);
+    assert_eq!(assemble([inner.clone(), outer(PROVEN_GAP_NS + 2)]).len(), 2);
+    // A snapshot in between does not close the chain either.
+    let mut assembler = Assembler::new(ExpectedRules::default());
+    let mut closed = Vec::new();
+    assembler.take(inner, &places(), |c| closed.push(c));
+    assembler.close_stale(GAP_NS * 2, 0, |c| closed.push(c));
+    assembler.take(outer(GAP_NS * 3), &places(), |c| closed.push(c));
+    assert_eq!(shapes(&closed), [vec![DRIVER_REG_MR, UVERBS_REG_MR]]);
+}
+
+#[test]
 fn another_caller_is_another_call() {
     let with = |probe, t, frames: &[u64]| {
         let mut r = record(1, probe, t);
