@@ -104,7 +104,6 @@ impl Pace {
 
 /// The upper 64 bits of a product.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the shift leaves 64 bits")]
 const fn high_half(a: u64, b: u64) -> u64 {
     ((a as u128 * b as u128) >> 64) as u64
 }

@@ -152,7 +152,9 @@ impl Wire {
             last_start_ps,
             staged_from_ps,
         };
-        while !picker.backlog.list(self.cnps).is_empty() && picker.pick::<true>(self.cnps).is_some() {}
+        while !picker.backlog.list(self.cnps).is_empty() && picker.pick::<true>(self.cnps).is_some()
+        {
+        }
         let mut cursor = self.cursor;
         self.cursor_before = cursor;
         if picker.backlog.list(self.cnps).is_empty() {
@@ -276,8 +278,8 @@ impl Wire {
             }
             self.clock = before;
         }
-        let last = self.picks[..keep].iter().rev().map(|pick| pick.list);
-        let last_data = last.filter(|list| *list != self.cnps).next();
+        let mut kept = self.picks[..keep].iter().rev().map(|pick| pick.list);
+        let last_data = kept.find(|list| *list != self.cnps);
         self.cursor = last_data.unwrap_or(self.cursor_before);
     }
 }
