@@ -3,6 +3,7 @@
 //! Each figure is the median of short rounds, since a busy machine makes some rounds
 //! slow and none fast.
 
+pub mod classify;
 pub mod engine;
 
 use serde::Serialize;
@@ -49,14 +50,29 @@ impl Figure {
 /// # Errors
 /// When `out` cannot be written.
 pub fn run(only: &str, out: &mut impl Write) -> io::Result<()> {
-    for load in engine::LOADS
+    let engine = engine::LOADS
         .iter()
-        .filter(|load| load.name().contains(only))
+        .map(|load| (load.name(), measure_load(load)));
+    let classify = classify::HEADS
+        .iter()
+        .map(|head| (head.name(), measure_head(head)));
+    for (_, measure) in engine
+        .chain(classify)
+        .filter(|(name, _)| name.contains(only))
     {
-        let figure = load.measure();
-        serde_json::to_writer(&mut *out, &figure)?;
+        serde_json::to_writer(&mut *out, &measure())?;
         writeln!(out)?;
         out.flush()?;
     }
     Ok(())
+}
+
+type Measure = Box<dyn Fn() -> Figure>;
+
+fn measure_load(load: &'static engine::Load) -> Measure {
+    Box::new(|| load.measure())
+}
+
+fn measure_head(head: &'static classify::Head) -> Measure {
+    Box::new(|| head.measure())
 }

@@ -12,10 +12,16 @@ pub const ROCE_PORT: u16 = 4791;
 
 const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
-/// Tags of 802.1Q, 802.1ad, and what QinQ used before 802.1ad.
-const TYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const TYPE_8021Q: u16 = 0x8100;
+const TYPE_8021AD: u16 = 0x88a8;
+/// What QinQ used before 802.1ad.
+const TYPE_QINQ: u16 = 0x9100;
 /// Tags that are stepped over: QinQ has two.
 const MOST_TAGS: usize = 2;
+
+/// Of the fragment field of IPv4 all but "do not fragment" and the reserved bit: more
+/// to come, or an offset.
+const NOT_WHOLE: u16 = 0x3fff;
 
 const HOP_BY_HOP: u8 = 0;
 const TCP: u8 = 6;
@@ -41,6 +47,16 @@ pub(super) struct Flow<A> {
     pub(super) ports: u32,
 }
 
+/// The stations of a frame and its type, tags left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link {
+    /// The first eight bytes: destination, and two bytes of the source.
+    pub(super) first: u64,
+    /// The rest of the source.
+    pub(super) second: u32,
+    pub(super) kind: u16,
+}
+
 /// What the headers of a frame are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
@@ -48,8 +64,7 @@ pub(super) enum Found {
     Roce6(u128, Bth),
     Flow4(Flow<u32>),
     Flow6(Flow<u128>),
-    /// Both MAC addresses and the type.
-    Link([u8; 14]),
+    Link(Link),
     Fragment,
     Malformed,
 }
@@ -61,8 +76,44 @@ enum Transport {
     Malformed,
 }
 
-/// Reads the first [`HEAD_BYTES`] of a frame.
+/// Bytes of the commonest headers: Ethernet, IPv4 without options or IPv6 without
+/// extensions, UDP, and the transport header.
+const PLAIN_ROCE4_BYTES: usize = 14 + 20 + PLAIN_SEGMENT_BYTES as usize;
+const PLAIN_ROCE6_BYTES: usize = 14 + 40 + PLAIN_SEGMENT_BYTES as usize;
+
+/// UDP and the transport header, bytes.
+const PLAIN_SEGMENT_BYTES: u16 = 8 + 12;
+
+/// The same as [`read`] for the commonest header over IPv4, nothing for any other: one
+/// look at fixed places where [`read`] goes step by step.
 #[inline]
+pub(super) fn read_plain_roce4(head: &[u8]) -> Option<(u32, Bth)> {
+    let head = head.first_chunk::<PLAIN_ROCE4_BYTES>()?;
+    let is_plain = head[12..15] == [0x08, 0x00, 0x45]
+        && head[23] == UDP
+        && head[36..38] == ROCE_PORT.to_be_bytes()
+        && u16::from_be_bytes([head[20], head[21]]) & NOT_WHOLE == 0
+        && u16::from_be_bytes([head[16], head[17]]) >= 20 + PLAIN_SEGMENT_BYTES;
+    let bth = head.last_chunk::<BTH_BYTES>()?;
+    let to = u32::from_be_bytes([head[30], head[31], head[32], head[33]]);
+    is_plain.then(|| (to, Bth::read(*bth)))
+}
+
+/// The same over IPv6.
+#[inline]
+pub(super) fn read_plain_roce6(head: &[u8]) -> Option<(u128, Bth)> {
+    let head = head.first_chunk::<PLAIN_ROCE6_BYTES>()?;
+    let is_plain = head[12..14] == [0x86, 0xdd]
+        && head[14] >> 4 == 6
+        && head[20] == UDP
+        && head[56..58] == ROCE_PORT.to_be_bytes()
+        && u16::from_be_bytes([head[18], head[19]]) >= PLAIN_SEGMENT_BYTES;
+    let bth = head.last_chunk::<BTH_BYTES>()?;
+    let to = head[38..54].first_chunk::<16>()?;
+    is_plain.then(|| (u128::from_be_bytes(*to), Bth::read(*bth)))
+}
+
+/// Reads the first [`HEAD_BYTES`] of a frame.
 pub(super) fn read(head: &[u8]) -> Found {
     let head = head.get(..HEAD_BYTES).unwrap_or(head);
     let Some(link) = head.first_chunk::<14>() else {
@@ -71,7 +122,7 @@ pub(super) fn read(head: &[u8]) -> Found {
     let mut kind = u16::from_be_bytes([link[12], link[13]]);
     let mut rest = &head[14..];
     let mut tags = 0;
-    while TYPES_VLAN.contains(&kind) && tags < MOST_TAGS {
+    while matches!(kind, TYPE_8021Q | TYPE_8021AD | TYPE_QINQ) && tags < MOST_TAGS {
         let Some((tag, after)) = rest.split_first_chunk::<4>() else {
             return Found::Malformed;
         };
@@ -83,9 +134,12 @@ pub(super) fn read(head: &[u8]) -> Found {
         TYPE_IPV4 => read_ipv4(rest).unwrap_or(Found::Malformed),
         TYPE_IPV6 => read_ipv6(rest).unwrap_or(Found::Malformed),
         _ => {
-            let mut header = *link;
-            header[12..].copy_from_slice(&kind.to_be_bytes());
-            Found::Link(header)
+            let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *link;
+            Found::Link(Link {
+                first: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+                second: u32::from_be_bytes([i, j, k, l]),
+                kind,
+            })
         }
     }
 }
@@ -98,8 +152,7 @@ fn read_ipv4(packet: &[u8]) -> Option<Found> {
     if fixed[0] >> 4 != 4 || header_bytes < 20 || total_bytes < header_bytes {
         return None;
     }
-    // All of the fragment field but "do not fragment" and the reserved bit.
-    if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
+    if u16::from_be_bytes([fixed[6], fixed[7]]) & NOT_WHOLE != 0 {
         return Some(Found::Fragment);
     }
     let from = u32::from_be_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]);

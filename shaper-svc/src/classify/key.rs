@@ -3,7 +3,7 @@
 //! Two flows may in principle fall on one key. They then take turns as one; nothing
 //! is lost or reordered by that.
 
-use super::headers::Flow;
+use super::headers::{Flow, Link};
 
 /// Fractional digits of the golden ratio and of the square roots of 2 and 3: numbers
 /// without a pattern that anyone can check.
@@ -82,11 +82,10 @@ impl Spread {
             .tagged((flow.protocol as u64) << 32 | flow.ports as u64, Tag::Flow6)
     }
 
-    pub(super) const fn link(self, header: &[u8; 14]) -> u64 {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = *header;
-        let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        let last = u64::from_be_bytes([0, 0, i, j, k, l, m, n]);
-        self.mix(first, last).tagged(0, Tag::Link)
+    #[inline]
+    pub(super) const fn link(self, link: &Link) -> u64 {
+        let rest = (link.second as u64) << 16 | link.kind as u64;
+        self.mix(link.first, rest).tagged(0, Tag::Link)
     }
 
     #[inline]

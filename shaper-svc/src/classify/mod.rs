@@ -78,6 +78,20 @@ impl Classifier {
     #[inline]
     #[must_use]
     pub fn classify(&self, head: &[u8]) -> Verdict {
+        let (key, bth) = if let Some((to, bth)) = headers::read_plain_roce4(head) {
+            (self.spread.roce4(to, bth.destination_qp), bth)
+        } else if let Some((to, bth)) = headers::read_plain_roce6(head) {
+            (self.spread.roce6(to, bth.destination_qp), bth)
+        } else {
+            return self.classify_any(head);
+        };
+        Verdict {
+            key,
+            kind: Kind::Roce(bth),
+        }
+    }
+
+    fn classify_any(&self, head: &[u8]) -> Verdict {
         let (key, kind) = match headers::read(head) {
             Found::Roce4(to, bth) => (self.spread.roce4(to, bth.destination_qp), Kind::Roce(bth)),
             Found::Roce6(to, bth) => (self.spread.roce6(to, bth.destination_qp), Kind::Roce(bth)),
@@ -88,5 +102,44 @@ impl Classifier {
             Found::Malformed => (self.spread.odd(), Kind::Malformed),
         };
         Verdict { key, kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLAIN4: [u8; 54] = [
+        2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0, 10,
+        0, 0, 1, 10, 0, 0, 2, 0xc0, 1, 0x12, 0xb7, 0, 20, 0, 0, 4, 0, 0xff, 0xff, 0, 0, 0, 7, 0, 0,
+        0, 9,
+    ];
+
+    fn plain6() -> Vec<u8> {
+        let fixed = [0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 17, 64];
+        [&PLAIN4[..12], &fixed, &[0xfd; 32], &PLAIN4[34..]].concat()
+    }
+
+    proptest! {
+        /// The quick look at the commonest headers and the walk through all headers
+        /// agree on them and on everything close to them.
+        #[test]
+        fn the_quick_look_agrees_with_the_walk(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            is_ipv6: bool,
+            cut in 0_usize..14,
+        ) {
+            let classifier = Classifier::new(3);
+            let mut head = if is_ipv6 { plain6() } else { PLAIN4.to_vec() };
+            let kind = classifier.classify(&head).kind;
+            prop_assert!(matches!(kind, Kind::Roce(bth) if bth.destination_qp == 7));
+            for (at, value) in changes {
+                let at = at.index(head.len());
+                head[at] = value;
+            }
+            let head = &head[..head.len() - cut];
+            prop_assert_eq!(classifier.classify(head), classifier.classify_any(head));
+        }
     }
 }
