@@ -108,7 +108,7 @@ fn write_record(out: &mut dyn Write, report: &Report, record: &Record) -> io::Re
         record.errno,
         record.entry >> 32,
         record.stack.iter().take_while(|a| **a != 0).count(),
-    )?; writeln!(out, "STACK {:x?} obj {:x}", record.stack, record.object)
+    )
 }
 
 /// The environment is not shown: it may hold secrets.
