@@ -183,12 +183,10 @@ impl Backlog {
         self.lists[list as usize].detach(next);
     }
 
-    /// Puts the frame that was detached last back in front.
+    /// Puts the frame that was detached last back in front. If it was the only one, it
+    /// still is the tail.
     pub(super) fn reattach_front(&mut self, list: u32, slot: u32) {
         let list = &mut self.lists[list as usize];
-        if list.head == NONE {
-            list.tail = slot;
-        }
         self.slots[slot as usize].next = list.head;
         list.head = slot;
         list.frames = list.frames.wrapping_add(1);

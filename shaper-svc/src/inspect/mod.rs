@@ -52,7 +52,7 @@ pub fn inspect(input: impl Read, options: &Options) -> Result<Report, ReplayErro
         peaks: Vec::new(),
     };
     while let Some(captured) = frames.next_frame()? {
-        run.see(&captured);
+        run.see(&captured, frames.resolution_ps().into());
     }
     let resolution_ps = frames.resolution_ps();
     let is_cut = frames.is_cut();
@@ -72,7 +72,7 @@ struct Run {
 }
 
 impl Run {
-    fn see(&mut self, captured: &Captured) {
+    fn see(&mut self, captured: &Captured, resolution_ps: u128) {
         let at_ps = captured.record.at_ps;
         let number = self.report.frames + 1;
         if number == 1 {
@@ -84,7 +84,7 @@ impl Run {
         self.line_bytes += u128::from(crate::engine::line_bytes(captured.len));
         self.report.frames = number;
         self.report.bytes += u64::from(captured.len);
-        self.report.frames_early += u64::from(standing.ahead_ps > 0);
+        self.report.frames_early += u64::from(standing.ahead_ps >= resolution_ps.max(1));
         let begins = number == 1 || standing.idle_ps >= self.idle_ps;
         if begins {
             self.end_burst();

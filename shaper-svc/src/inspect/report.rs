@@ -18,7 +18,8 @@ pub struct Report {
     pub span_ns: u64,
     /// What the stream took on the wire, overhead included, over that span, bit/s.
     pub mean_line_bps: u64,
-    /// Frames seen before the ideal wire could have started them.
+    /// Frames seen before the ideal wire could have started them, by at least the step
+    /// of the time stamps: a stream without fault may seem early by less.
     pub frames_early: u64,
     /// How many frames ahead of the wire a burst came at its worst, the median of all
     /// bursts.

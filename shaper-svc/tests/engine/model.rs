@@ -4,6 +4,7 @@ use crate::naive::{Naive, NaiveFrame};
 use proptest::prelude::*;
 use rdmesh_shaper::engine::{
     Departure, Expiry, Frame, MAX_EXPIRY_PS, Match, Policy, Rule, Speed, Wire, WireConfig,
+    line_bytes,
 };
 use rdmesh_shaper::rate::{LineRate, MAX_RATE_BPS, MIN_RATE_BPS};
 use std::collections::BTreeMap;
@@ -227,6 +228,8 @@ impl Pair {
         }
         handles.sort_unstable();
         assert_eq!(handles, (0..self.pushed).collect::<Vec<_>>());
+        let bytes: u64 = self.sent.iter().map(|frame| line_bytes(frame.len)).sum();
+        assert_eq!(self.wire.stats().sent_line_bytes, bytes);
         let stats = self.wire.stats();
         assert_eq!(
             (stats.pushed_frames, stats.sent_frames),

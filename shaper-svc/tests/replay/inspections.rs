@@ -2,6 +2,7 @@
 
 use crate::files::{Shot, plain, roce};
 use rdmesh_shaper::inspect::{Options, Report, inspect};
+use rdmesh_shaper::replay::{self, replay};
 
 /// 1,000 bytes on the wire: 160 µs at 50 Mbit/s.
 const LEN: usize = 976;
@@ -89,4 +90,21 @@ fn a_shorter_idle_time_makes_more_bursts() {
         inspect(&*plain(&shots), &options).expect("valid").bursts,
         10
     );
+}
+
+/// At a rate whose frames take no whole nanoseconds, rounded time stamps lie a little
+/// early now and then. That is no fault of the stream.
+#[test]
+fn rounding_of_time_stamps_is_not_held_against_a_stream() {
+    let shots: Vec<Shot> = (0..500).map(|_| roce(0, 9, 1, 4, LEN)).collect();
+    let rate = "12.345678901gbit".parse().expect("a rate");
+    let (_, output) =
+        replay(&*plain(&shots), Vec::new(), &replay::Options::new(rate)).expect("valid");
+    let options = Options {
+        rate,
+        idle_ns: None,
+        accept_cut: false,
+    };
+    let report = inspect(&*output, &options).expect("valid");
+    assert_eq!((report.frames, report.frames_early), (500, 0));
 }
