@@ -75,7 +75,7 @@ const fn load(
 }
 
 /// All loads, with what the project promises for each.
-pub static LOADS: [Load; 8] = [
+pub static LOADS: [Load; 10] = [
     load("k1", (1, Order::InTurn), SHALLOW, Some(12.0)),
     load("k64", (64, Order::InTurn), SHALLOW, Some(12.0)),
     load("k200", (200, Order::InTurn), SHALLOW, None),
@@ -87,6 +87,9 @@ pub static LOADS: [Load; 8] = [
     load("deep.k1", (1, Order::InTurn), DEEP, Some(18.0)),
     load("deep.k64", (64, Order::InTurn), DEEP, Some(30.0)),
     load("deep.k64.random", (64, Order::AtRandom), DEEP, Some(30.0)),
+    // Far more keys than sub-queues: what a scan of ports would do to the wire.
+    load("k50000.random", (50_000, Order::AtRandom), SHALLOW, None),
+    load("deep.k50000.random", (50_000, Order::AtRandom), DEEP, None),
 ];
 
 /// Keys of arriving frames.

@@ -177,6 +177,32 @@ fn a_poll_gap_longer_than_the_catch_up_is_counted() {
 }
 
 #[test]
+fn a_port_that_takes_nothing_for_long_costs_wire_time() {
+    let mut wire = small(8);
+    assert_eq!(wire.push(&[frame(0, 0, 0)]), 1);
+    let gap_ps = wire.catch_up_ps();
+    for polls in 1..=5 {
+        assert!(take(&mut wire, polls * gap_ps, 0).is_empty());
+    }
+    assert_eq!(take(&mut wire, 6 * gap_ps, 1)[0].depart_at_ps, 5 * gap_ps);
+    let stats = wire.stats();
+    assert_eq!((stats.catch_up_exhausted, stats.lost_ps), (1, 5 * gap_ps));
+}
+
+#[test]
+fn a_wire_that_is_not_shaped_loses_no_time() {
+    let mut wire = small(8);
+    wire.set_policy(&Policy::constant(1, Speed::Unshaped), 0);
+    let frames: Vec<Frame> = (0..40).map(|at| frame(at, at % 3, 7)).collect();
+    assert_eq!(wire.push(&frames), 40);
+    let late_ps = 1_000 * FRAME_PS;
+    assert_eq!(take(&mut wire, late_ps, BURST).len(), BURST);
+    assert_eq!(take(&mut wire, late_ps, BURST).len(), 8);
+    let stats = wire.stats();
+    assert_eq!((stats.catch_up_exhausted, stats.lost_ps), (0, 0));
+}
+
+#[test]
 fn a_new_rate_holds_from_the_next_frame_on() {
     let mut wire = small(8);
     let frames: Vec<Frame> = (0..3).map(|at| frame(at, 0, 0)).collect();

@@ -73,7 +73,7 @@ pub struct Wire {
     /// Bytes of the picks on the wire.
     picked_line_bytes: u64,
     now_ps: u64,
-    /// Wire time lost before the first pick, ps.
+    /// Wire time given up since something was sent, ps.
     lost_ps: u64,
     stats: WireStats,
 }

@@ -5,6 +5,7 @@ use crate::engine::Departure;
 use crate::engine::backlog::Backlog;
 use crate::engine::clock::{Clock, Pace, line_bytes};
 use crate::engine::time::{is_after, later};
+use std::hint::black_box;
 
 /// The frames that may go to the port now, in order. Dropped without
 /// [`Burst::commit`], it leaves the wire as it was.
@@ -36,6 +37,19 @@ impl Drop for Burst<'_> {
     fn drop(&mut self) {
         self.wire.take_back(0);
     }
+}
+
+/// Waiting frames from which on their slots are not in the inner caches: 512 KiB.
+const TOUCH_FROM_FRAMES: usize = 16_384;
+
+/// Reads a word of the frame behind each pick, whose turn comes in a later burst. The
+/// reads depend on nothing and follow each other closely, so their cache misses
+/// overlap; while picking, where much happens between one frame and the next, few
+/// would. A prefetch without `unsafe`.
+#[inline]
+fn touch_followers(backlog: &Backlog, picks: &[Pick]) {
+    let followers = picks.iter().filter_map(|pick| backlog.front(pick.list));
+    black_box(followers.fold(0, |all, (_, follower)| all | follower.next));
 }
 
 /// A burst while it is put together; all of it lives in registers.
@@ -118,7 +132,8 @@ impl Wire {
         // Later starts are bounded by later values of the same term, so the clock
         // itself may be lifted even if nothing is sent now.
         self.clock = free.no_earlier_than(forgiven_ps);
-        self.lost_ps = self.clock.whole_ps.wrapping_sub(free.whole_ps);
+        let lifted_ps = self.clock.whole_ps.wrapping_sub(free.whole_ps);
+        self.lost_ps = self.lost_ps.saturating_add(lifted_ps);
         let waiting = self.backlog.waiting_frames();
         self.stats.queue_frames.record(waiting as u64);
         if waiting == 0 {
@@ -166,6 +181,9 @@ impl Wire {
                     self.active.clear(queue);
                 }
             }
+        }
+        if picker.backlog.waiting_frames() > TOUCH_FROM_FRAMES {
+            touch_followers(picker.backlog, &picker.picks[..picker.picked]);
         }
         self.picked = picker.picked;
         self.releases = picker.releases;
@@ -228,9 +246,10 @@ impl Wire {
         } = self.departures[0];
         let late_ps = self.now_ps.wrapping_sub(depart_at_ps);
         self.stats.catch_up_used_ps = self.stats.catch_up_used_ps.max(late_ps);
-        // Wire time is lost only where a frame was there to use it.
+        // Wire time is lost only where a frame was there to use it, and where there is
+        // a wire.
         let lost_ps = self.lost_ps.min(waited_ps);
-        if lost_ps > 0 && late_ps == self.catch_up_ps {
+        if lost_ps > 0 && late_ps == self.catch_up_ps && late_ps > 0 {
             self.stats.catch_up_exhausted += 1;
             self.stats.lost_ps += lost_ps;
         }
