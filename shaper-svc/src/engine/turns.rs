@@ -54,19 +54,47 @@ impl Turns {
     /// The first place of the circle after `place`, which itself comes last.
     #[inline]
     pub(super) fn next_after(&self, place: u32) -> Option<u32> {
+        self.walk_after(place).next(self)
+    }
+
+    /// A walk around the circle that begins after `place`.
+    #[inline]
+    pub(super) fn walk_after(&self, place: u32) -> Walk {
         let from = place.wrapping_add(1);
         let word = word_of(from);
-        let here = self.words[word] & (u64::MAX << (from % 64));
-        if here != 0 {
-            return Some(place_of(word, here));
+        Walk {
+            word,
+            rest: self.words[word] & (u64::MAX << (from % 64)),
         }
-        if self.summary == 0 {
-            return None;
+    }
+}
+
+/// A walk around the circle. Places that it has passed may be cleared meanwhile;
+/// none may be set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Walk {
+    word: usize,
+    /// Places of the word that are still ahead. Held here because the way from one
+    /// place to the next is what a burst waits for: a step within a word then takes
+    /// one cycle and not a load and two shifts.
+    rest: u64,
+}
+
+impl Walk {
+    #[inline]
+    pub(super) fn next(&mut self, turns: &Turns) -> Option<u32> {
+        if self.rest == 0 {
+            let beyond = turns.summary & (!1 << self.word);
+            let around = if beyond == 0 { turns.summary } else { beyond };
+            if around == 0 {
+                return None;
+            }
+            self.word = around.trailing_zeros() as usize % WORDS;
+            self.rest = turns.words[self.word];
         }
-        let beyond = self.summary & (!1 << word);
-        let around = if beyond == 0 { self.summary } else { beyond };
-        let word = around.trailing_zeros() as usize % WORDS;
-        Some(place_of(word, self.words[word]))
+        let place = place_of(self.word, self.rest);
+        self.rest &= self.rest.wrapping_sub(1);
+        Some(place)
     }
 }
 
@@ -121,6 +149,12 @@ mod tests {
             }
             let expected = set.range(from + 1..).next().or_else(|| set.first()).copied();
             prop_assert_eq!(turns.next_after(from), expected);
+            let mut walk = turns.walk_after(from);
+            let twice = set.range(from + 1..).chain(&set).chain(&set).take(2 * set.len());
+            for place in twice {
+                prop_assert_eq!(walk.next(&turns), Some(*place));
+            }
+            prop_assert_eq!(walk.next(&turns).is_none(), set.is_empty());
         }
     }
 }

@@ -70,8 +70,6 @@ pub struct Wire {
     /// Bit by bit, picks that may free their key: the last of a list, or any of a
     /// shared one.
     releases: u32,
-    /// Bytes of the picks on the wire.
-    picked_line_bytes: u64,
     now_ps: u64,
     /// Wire time given up since something was sent, ps.
     lost_ps: u64,
@@ -114,7 +112,6 @@ impl Wire {
             departures: Box::new([Departure::default(); BURST]),
             picked: 0,
             releases: 0,
-            picked_line_bytes: 0,
             now_ps,
             lost_ps: 0,
             stats: WireStats::default(),

@@ -59,7 +59,6 @@ struct Picker<'a> {
     departures: &'a mut [Departure; BURST],
     picked: usize,
     releases: u32,
-    line_bytes: u64,
     clock: Clock,
     pace: Pace,
     /// The last instant at which a frame may start: now, or just before a rule ends.
@@ -98,12 +97,12 @@ impl Picker<'_> {
             len: front.len,
             is_cnp: IS_CNP,
         };
-        let line_bytes = line_bytes(front.len);
-        self.line_bytes = self.line_bytes.wrapping_add(line_bytes);
-        self.clock = start.after(line_bytes, &self.pace);
+        self.clock = start.after(line_bytes(front.len), &self.pace);
         queue.detach(front.next);
         let is_empty = queue.is_empty();
-        self.releases |= u32::from(is_empty | queue.shared) << self.picked;
+        if is_empty | queue.shared {
+            self.releases |= 1 << self.picked;
+        }
         self.picked = self.picked.wrapping_add(1);
         Some(is_empty)
     }
@@ -161,7 +160,6 @@ impl Wire {
             departures: &mut self.departures,
             picked: 0,
             releases: 0,
-            line_bytes: 0,
             clock: self.clock,
             pace: self.pace,
             last_start_ps,
@@ -173,7 +171,8 @@ impl Wire {
         let mut cursor = self.cursor;
         self.cursor_before = cursor;
         if picker.backlog.list(self.cnps).is_empty() {
-            while let Some(queue) = self.active.next_after(cursor)
+            let mut walk = self.active.walk_after(cursor);
+            while let Some(queue) = walk.next(&self.active)
                 && let Some(is_empty) = picker.pick::<false>(queue)
             {
                 cursor = queue;
@@ -187,7 +186,6 @@ impl Wire {
         }
         self.picked = picker.picked;
         self.releases = picker.releases;
-        self.picked_line_bytes = picker.line_bytes;
         self.clock = picker.clock;
         self.cursor = cursor;
     }
@@ -224,7 +222,8 @@ impl Wire {
         let cnps = departures.iter().take_while(|departure| departure.is_cnp);
         self.stats.sent_cnps += cnps.count() as u64;
         self.stats.sent_frames += taken as u64;
-        self.stats.sent_line_bytes += self.picked_line_bytes;
+        let bytes = departures.iter().map(|departure| line_bytes(departure.len));
+        self.stats.sent_line_bytes += bytes.fold(0, u64::wrapping_add);
         let slots = self.picks[..taken].iter().map(|pick| pick.slot);
         self.backlog.release(slots);
         while self.releases != 0 {
@@ -291,7 +290,6 @@ impl Wire {
             let Pick { before, list, slot } = self.picks[self.picked];
             self.backlog.reattach_front(list, slot);
             self.releases &= !(1 << self.picked);
-            self.picked_line_bytes -= line_bytes(self.departures[self.picked].len);
             if list != self.cnps {
                 self.active.set(list);
             }
