@@ -1,5 +1,7 @@
 //! `rdmesh-lab`: the demo, the bench, and a shell into a lab host.
 
+mod bench;
+mod demo;
 mod shell_run;
 
 use anyhow::Result;
@@ -19,6 +21,10 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    /// Show a real kernel failure, traced, joined with its job and explained.
+    Demo(demo::Args),
+    /// Measure, and write target/bench/report.json.
+    Bench(bench::Args),
     /// Fetch the newest kernels of the tested series and print their versions.
     Kernels,
     /// Boot a host, run one command in it as root, show its output, power off.
@@ -41,6 +47,8 @@ async fn run(command: Subcommands) -> Result<ExitCode> {
     children::clean_up_on_interrupt()?;
     match command {
         Subcommands::Kernels => tokio::task::spawn_blocking(print_kernels).await?,
+        Subcommands::Demo(args) => demo::run(&args).await,
+        Subcommands::Bench(args) => bench::run(&args).await,
         Subcommands::ShellRun(args) => shell_run::run(&args).await,
     }
 }

@@ -1,0 +1,153 @@
+//! `rdmesh-lab bench`: figures from a real run, written to `target/bench/report.json`.
+
+use anyhow::{Context, Result, ensure};
+use rdmesh_lab::kernels::Kernel;
+use rdmesh_lab::lab::{Lab, TracedHost};
+use rdmesh_lab::latency;
+use rdmesh_lab::programs;
+use rdmesh_lab::progress::Progress;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+
+const KERNEL: Kernel = Kernel::V6_12;
+
+/// "Resident memory under 20 MB sixty seconds after attach."
+const RSS_AFTER: Duration = Duration::from_secs(60);
+
+/// How long the idle tracer's context switches are counted: four snapshots.
+const IDLE_WINDOW: Duration = Duration::from_secs(20);
+
+/// A hundred failures give a 99th percentile that is not the largest value; the pace
+/// spreads them over all phases of the five-second interval.
+const TIMED: usize = 100;
+const PACE: Duration = Duration::from_millis(330);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only the figures of one area.
+    #[arg(long, value_enum, value_name = "AREA")]
+    only: Option<Area>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Area {
+    Lab,
+    Tracer,
+}
+
+/// One figure; `peer` names what it is compared with, where there is such a thing.
+#[derive(Debug, Serialize)]
+struct Figure {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    peer: Option<&'static str>,
+    peer_value: Option<f64>,
+    ratio: Option<f64>,
+}
+
+impl Figure {
+    fn new(name: &'static str, value: f64, unit: &'static str) -> Self {
+        Self {
+            name,
+            value,
+            unit,
+            peer: None,
+            peer_value: None,
+            ratio: None,
+        }
+    }
+}
+
+pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
+    let wanted = |area| args.only.is_none_or(|only| only == area);
+    let mut figures = Vec::new();
+    if wanted(Area::Lab) {
+        figures.push(demo().await?);
+    }
+    let lab = Lab::start(Progress::Lines).await?;
+    let host = lab.host("gpu-01", KERNEL).await?;
+    let attached = Instant::now();
+    if wanted(Area::Tracer) {
+        figures.extend(tracer_at_rest(&host, attached).await?);
+    }
+    if wanted(Area::Lab) {
+        figures.push(failure_to_sql(&lab, &host).await?);
+    }
+    figures.sort_by_key(|figure| figure.name);
+    let path = write(&figures)?;
+    for figure in &figures {
+        println!("{:<32}{:>12.2} {}", figure.name, figure.value, figure.unit);
+    }
+    println!("written to {}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The demo as a person starts it, the build left out.
+async fn demo() -> Result<Figure> {
+    let step = Progress::Lines.step("running the demo");
+    let started = Instant::now();
+    let status = Command::new(programs::find("rdmesh-lab")?)
+        .arg("demo")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await?;
+    ensure!(
+        status.success(),
+        "the demo failed; run it by itself: rdmesh-lab demo"
+    );
+    let seconds = started.elapsed().as_secs_f64();
+    step.done();
+    Ok(Figure::new("lab.demo_s", seconds, "s"))
+}
+
+async fn tracer_at_rest(host: &TracedHost, attached: Instant) -> Result<Vec<Figure>> {
+    let step = Progress::Lines.step("leaving the tracer at rest");
+    tokio::time::sleep(RSS_AFTER.saturating_sub(attached.elapsed() + IDLE_WINDOW)).await;
+    let before = host.tracer_stat().await?;
+    tokio::time::sleep(IDLE_WINDOW).await;
+    let after = host.tracer_stat().await?;
+    step.done();
+    let switches = after
+        .voluntary_switches
+        .saturating_sub(before.voluntary_switches);
+    let megabytes = |kib: u64| kib as f64 * 1024.0 / 1e6;
+    Ok(vec![
+        Figure::new("tracer.rss_mb", megabytes(after.rss_kb), "MB"),
+        Figure::new("tracer.rss_peak_mb", megabytes(after.peak_rss_kb), "MB"),
+        Figure::new(
+            "tracer.idle_wakeups_per_s",
+            switches as f64 / IDLE_WINDOW.as_secs_f64(),
+            "1/s",
+        ),
+    ])
+}
+
+async fn failure_to_sql(lab: &Lab, host: &TracedHost) -> Result<Figure> {
+    let step = Progress::Lines.step(format!("timing {TIMED} failures on their way to SQL"));
+    let latencies = latency::failure_to_sql(lab, host, "bench-", TIMED, PACE).await?;
+    step.done();
+    let p99 = latency::p99(&latencies);
+    Ok(Figure::new(
+        "lab.failure_to_sql.p99_ms",
+        p99.as_secs_f64() * 1e3,
+        "ms",
+    ))
+}
+
+fn write(figures: &[Figure]) -> Result<PathBuf> {
+    let program = programs::find("rdmesh-lab")?;
+    let target = program.ancestors().nth(2).context("no target directory")?;
+    let directory = target.join("bench");
+    std::fs::create_dir_all(&directory)?;
+    let path = directory.join("report.json");
+    let mut text = serde_json::to_string_pretty(figures)?;
+    text.push('\n');
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
