@@ -35,6 +35,13 @@ pub use wire::{RateText, WireSection};
 /// The shaper's port.
 pub const PORT: u16 = 7402;
 
+/// Windows that wait for a collector that is away: those of 16 wires every five
+/// seconds for an hour and a quarter.
+const UPLINK_ITEMS: u32 = 16_384;
+
+/// Their bytes; a window has about 500.
+const UPLINK_BYTES: u64 = 16 << 20;
+
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -76,7 +83,11 @@ impl Default for ShaperConfig {
             stalled_exit_seconds: 10,
             server: ServerConfig::at(PORT),
             telemetry: TelemetryConfig::default(),
-            uplink: UplinkConfig::default(),
+            uplink: UplinkConfig {
+                memory_items: UPLINK_ITEMS,
+                memory_bytes: UPLINK_BYTES,
+                ..UplinkConfig::default()
+            },
             dpdk: DpdkConfig::default(),
             wires: Vec::new(),
         }

@@ -28,5 +28,5 @@ pub use memory::{POOL_CACHE, PoolPlan, TooLittleMemory, check_memory};
 pub use order::Order;
 pub use relay::{DataPath, DataPathError, Pacing};
 pub use repeats::{REPEATED_QPS, Repeated};
-pub use route::RouteConfig;
+pub use route::{RouteConfig, wire_memory_bytes};
 pub use window::WindowCounts;

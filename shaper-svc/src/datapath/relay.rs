@@ -13,7 +13,7 @@ use super::gaps::PollGaps;
 use super::link::{ThreadLink, WireLink};
 use super::route::{Route, RouteConfig};
 use crate::engine::time::PS_PER_NS;
-use crate::engine::{ConfigError, MAX_WIRES, WireConfig};
+use crate::engine::{ConfigError, MAX_WIRES};
 use crate::port::{BURST, Port};
 
 /// Why a data path cannot be made.
@@ -90,12 +90,6 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             window_ps: picoseconds(pacing.window),
             pacing,
         })
-    }
-
-    /// Memory that a wire takes beside its ports' buffers, bytes.
-    #[must_use]
-    pub fn memory_bytes(config: &WireConfig) -> u64 {
-        Route::<P::Frame>::memory_bytes(config)
     }
 
     /// Serves every wire once; returns how many frames moved.

@@ -34,6 +34,13 @@ pub struct RouteConfig {
     pub key_seed: u64,
 }
 
+/// Memory that a wire takes beside its ports' buffers, bytes.
+#[must_use]
+pub fn wire_memory_bytes(config: &WireConfig) -> u64 {
+    // A token is a pointer at the most.
+    Wire::memory_bytes(config) + HeldFrames::<u64>::memory_bytes(config.queue_frames)
+}
+
 /// A wire at work.
 #[derive(Debug)]
 pub(super) struct Route<F> {
@@ -87,11 +94,6 @@ impl<F: Copy> Route<F> {
             gaps_before: PollGaps::new(),
             stats: Box::default(),
         })
-    }
-
-    /// Memory that a route takes beside the ports' buffers, bytes.
-    pub(super) fn memory_bytes(config: &WireConfig) -> u64 {
-        Wire::memory_bytes(config) + HeldFrames::<F>::memory_bytes(config.queue_frames)
     }
 
     pub(super) fn in_port(&self) -> usize {

@@ -6,12 +6,39 @@
 //! | [`control`] | requests in, orders out; pure, time is an argument |
 //! | [`state`] | what survives a restart, in a file written atomically |
 //! | [`audit`] | who changed what |
+//! | [`ledger`] | a request in force, on disk and in the record, or none of it |
 //! | [`windows`] | from the poll loop's counts to reported windows |
 //! | [`watch`] | notices a poll loop that failed or stands still |
+//! | [`locks`] | one service per device |
+//! | [`handle`] | a running data path, on whatever ports |
 //! | [`grpc`] | `rdmesh.shaper.v1.ShaperService` |
-//! | [`start`] | memory, devices, the poll thread |
 //! | [`run`] | the sequence from start to end |
+//! | [`start`] | memory, devices, the poll thread |
 
 pub mod audit;
 pub mod control;
+pub mod grpc;
+pub mod handle;
+pub mod ledger;
+pub mod locks;
+pub mod run;
+pub mod shared;
+pub mod start;
 pub mod state;
+pub mod watch;
+pub mod windows;
+
+use rdmesh_services::server::ListenAddress;
+
+/// Where the collector can dial this service: the listen address, with the host's
+/// name in place of "any address"; empty for a Unix socket.
+#[must_use]
+pub fn advertised(listen: &ListenAddress, host: &str) -> String {
+    match listen {
+        ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
+            format!("{host}:{}", address.port())
+        }
+        ListenAddress::Tcp(address) => address.to_string(),
+        ListenAddress::Unix(_) => String::new(),
+    }
+}

@@ -1,0 +1,281 @@
+//! The sequence from a running data path to the end of the service.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rdmesh_proto::shaper::v1::WireWindow;
+use rdmesh_proto::shaper::v1::shaper_service_server::ShaperServiceServer;
+use rdmesh_services::limited;
+use rdmesh_services::server::{Listener, Server, ServerError};
+use rdmesh_services::shutdown::Closing;
+use rdmesh_services::uplink::{Uplink, UplinkHandle};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use super::grpc::Shaper;
+use super::handle::DataPathHandle;
+use super::shared::Shared;
+use super::watch::{Seen, Watch};
+use crate::config::ShaperConfig;
+use super::windows::{Labels, Moment, Reporter};
+
+/// How often windows, ends of changes and the poll loop are looked at. Below the
+/// shortest interval of windows, so that none is taken late.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How often it is noted that the data path runs: the start of an outage after a kill
+/// is known that well.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Name of the service in the health service.
+const SERVICE: &str = "rdmesh.shaper.v1.ShaperService";
+
+/// How the service runs.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Length of a reporting interval.
+    pub window: Duration,
+    /// How long the poll loop may stand still before the service gives up.
+    pub give_up_after: Option<Duration>,
+    /// Time for the end.
+    pub grace: Duration,
+}
+
+impl RunOptions {
+    /// What a configuration says.
+    #[must_use]
+    pub fn of(config: &ShaperConfig) -> Self {
+        let give_up_after = match config.stalled_exit_seconds {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        };
+        Self { window: config.window(), give_up_after, grace: config.server.grace() }
+    }
+}
+
+/// Why the service ended other than by request.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The server failed.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The poll loop hangs, and nothing but a new process helps.
+    #[error(
+        "the poll loop has stood still for {0:?}: a driver hangs; the service ends to be started \
+         anew"
+    )]
+    Stalled(Duration),
+}
+
+/// Serves until `end`, then stops the data path and hands its last windows over.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn serve<D>(
+    shared: Arc<Shared>,
+    mut path: DataPathHandle,
+    labels: Vec<Labels>,
+    uplink: Uplink,
+    listener: Listener,
+    options: RunOptions,
+    end: impl Future<Output = D>,
+) -> Result<(), RunError> {
+    let mut server = Server::new();
+    let ending = server.ending();
+    server.add(limited!(ShaperServiceServer::new(Shaper::new(
+        Arc::clone(&shared),
+        ending.clone()
+    ))));
+    let health = server.health();
+    let mut windows = Windows::new(Arc::clone(&shared), &path, labels, uplink.handle(), options);
+
+    let ended = {
+        let looking = windows.look_until(&path, health, ending);
+        let mut looking = std::pin::pin!(looking);
+        let serving = server.serve(listener, end, options.grace);
+        let mut serving = std::pin::pin!(serving);
+        tokio::select! {
+            // The server ends the streams, and `looking` with them.
+            served = &mut serving => Ok(served?),
+            stalled = &mut looking => match stalled {
+                Some(stalled) => Err(stalled),
+                None => Ok(serving.await?),
+            },
+        }
+    };
+    let budget = match ended {
+        Ok(budget) => budget,
+        Err(stalled) => {
+            note_stop(&shared, "the service gave up on a poll loop that stood still");
+            path.abandon();
+            return Err(RunError::Stalled(stalled));
+        }
+    };
+    note_stop(&shared, "the service was stopped");
+    let wires = path.links.len();
+    (0..wires).for_each(|wire| shared.bypass_in_hardware(wire, true));
+    let stopped = budget.step("stop the data path", tokio::task::spawn_blocking(move || {
+        path.stop();
+        path
+    }));
+    if let Some(Ok(path)) = stopped.await {
+        windows.collect(&path, SystemTime::now());
+    }
+    let drained = uplink.drain(budget.left()).await;
+    if !drained.is_complete() {
+        tracing::warn!(?drained, "the collector did not take the last windows");
+    }
+    Ok(())
+}
+
+fn note_stop(shared: &Shared, cause: &str) {
+    if let Err(error) = shared.ledger().outage_began(SystemTime::now(), cause) {
+        tracing::error!(%error, "the stop is not remembered");
+    }
+}
+
+/// Takes windows from the poll loop and looks after everything that has a time.
+struct Windows {
+    shared: Arc<Shared>,
+    reporters: Vec<Reporter>,
+    uplink: UplinkHandle,
+    options: RunOptions,
+    watch: Watch,
+    was_down: Vec<bool>,
+    alive_at: Option<Instant>,
+}
+
+impl Windows {
+    fn new(
+        shared: Arc<Shared>,
+        path: &DataPathHandle,
+        labels: Vec<Labels>,
+        uplink: UplinkHandle,
+        options: RunOptions,
+    ) -> Self {
+        let states = path.ports.states();
+        let now = SystemTime::now();
+        let reporters = labels.into_iter().zip(&path.in_ports);
+        let reporters: Vec<_> = reporters
+            .map(|(labels, &port)| Reporter::new(labels, &states[port], now))
+            .collect();
+        Self {
+            was_down: vec![false; reporters.len()],
+            shared,
+            reporters,
+            uplink,
+            options,
+            watch: Watch::new(Instant::now(), options.give_up_after),
+            alive_at: None,
+        }
+    }
+
+    /// Looks until the end is asked for (`None`), or the poll loop has stood still
+    /// for too long.
+    async fn look_until(
+        &mut self,
+        path: &DataPathHandle,
+        health: HealthReporter,
+        ending: Closing,
+    ) -> Option<Duration> {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = ending.requested() => return None,
+                _ = ticks.tick() => {}
+            }
+            let now = SystemTime::now();
+            match self.look(path, now) {
+                Seen::Nothing => {}
+                Seen::Down(_) => {
+                    health.set_service_status(SERVICE, ServingStatus::NotServing).await;
+                }
+                Seen::Up => health.set_service_status(SERVICE, ServingStatus::Serving).await,
+                Seen::GiveUp(still) => return Some(still),
+            }
+            self.collect(path, now);
+            self.expire(now);
+            self.note_alive(now);
+        }
+    }
+
+    fn look(&mut self, path: &DataPathHandle, now: SystemTime) -> Seen {
+        let thread = &path.thread;
+        let seen = self.watch.look(thread.turns(), thread.fault(), Instant::now());
+        let noted = match &seen {
+            Seen::Down(cause) => {
+                tracing::error!(cause, "the data path is down");
+                self.was_down.fill(true);
+                // A device that can carries the frames from here on.
+                let wires = self.reporters.len();
+                (0..wires).for_each(|wire| self.shared.bypass_in_hardware(wire, true));
+                self.shared.ledger().outage_began(now, cause)
+            }
+            Seen::Up => {
+                tracing::info!("the data path runs again");
+                for wire in 0..self.reporters.len() {
+                    let asked = self.shared.ledger().wires()[wire].bypass;
+                    self.shared.bypass_in_hardware(wire, asked);
+                }
+                self.shared.ledger().outage_ended(now)
+            }
+            Seen::Nothing | Seen::GiveUp(_) => Ok(()),
+        };
+        if let Err(error) = noted {
+            tracing::error!(%error, "an outage is not remembered");
+        }
+        seen
+    }
+
+    /// Takes what the poll loop has closed; a wire that does not report gets windows
+    /// that say so.
+    fn collect(&mut self, path: &DataPathHandle, now: SystemTime) {
+        let mut states = None;
+        for wire in 0..self.reporters.len() {
+            let counts = path.links[wire].take_window();
+            let silent_for = now.duration_since(self.reporters[wire].reported_to());
+            let silent = silent_for.unwrap_or_default() > 2 * self.options.window;
+            if counts.is_none() && !(silent && self.watch.is_down()) {
+                continue;
+            }
+            let port = &states.get_or_insert_with(|| path.ports.states())[path.in_ports[wire]];
+            let at = Moment {
+                now,
+                now_ps: path.clock.now_ps(),
+                was_down: std::mem::replace(&mut self.was_down[wire], self.watch.is_down()),
+                given_up: self.uplink.given_up(),
+            };
+            let window = match counts {
+                Some(counts) => self.reporters[wire].window(&counts, port, at),
+                None => self.reporters[wire].silent(port, at),
+            };
+            self.report(wire, window);
+        }
+    }
+
+    fn report(&self, wire: usize, window: WireWindow) {
+        self.shared.publish(wire, &window);
+        if let Err(error) = self.uplink.push(window) {
+            tracing::error!(%error, "a window is not reported");
+        }
+    }
+
+    fn expire(&self, now: SystemTime) {
+        match self.shared.ledger().expire(now) {
+            Ok(ended) if ended.is_empty() => {}
+            Ok(ended) => tracing::info!(wires = ?ended, "back at the configured rate"),
+            Err(error) => tracing::error!(%error, "the end of a change is not remembered"),
+        }
+    }
+
+    fn note_alive(&mut self, now: SystemTime) {
+        if self.watch.is_down() || self.alive_at.is_some_and(|at| at.elapsed() < ALIVE_EVERY) {
+            return;
+        }
+        self.alive_at = Some(Instant::now());
+        if let Err(error) = self.shared.ledger().note_alive(now) {
+            tracing::error!(%error, "it is not noted that the data path runs");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The data path on DPDK's ports.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{DRAIN, StartError, wire_bytes};
+use crate::config::ShaperConfig;
+use crate::datapath::{DataPath, Pacing, RouteConfig, ThreadLink, WireLink};
+use crate::dpdk::{
+    Device, DeviceOptions, DpdkError, DpdkPort, Eal, EalOptions, HardwareBypass, Pool, TscClock,
+    WorkerThread,
+};
+use crate::engine::Speed;
+use crate::service::control::Control;
+use crate::service::handle::{DataPathHandle, PortState, Ports, SharedClock, spawn};
+
+/// What the largest payload grows to in a frame: Ethernet header and two tags, bytes.
+const HEADER_BYTES: u32 = 14 + 8;
+
+/// Starts DPDK, its devices, and the poll thread.
+///
+/// # Errors
+/// [`StartError`]; what was started is stopped again.
+pub fn start_data_path(config: &ShaperConfig, control: &Control) -> Result<DataPathHandle, StartError> {
+    let eal = Eal::start(&EalOptions {
+        huge_pages: config.dpdk.huge_pages,
+        memory_mb: config.dpdk_memory_bytes().div_ceil(1 << 20),
+        pci_devices: config.dpdk.pci_devices(),
+        file_prefix: config.dpdk.file_prefix.clone(),
+    })?;
+    let names = config.port_names();
+    // Pools first: what does not fit is refused before a port is touched.
+    let pools: Vec<_> =
+        names.iter().map(|name| Pool::new(&eal, name, config.pool_of(name))).collect::<Result<_, _>>()?;
+    for device in config.dpdk.virtual_devices() {
+        eal.probe(&device)?;
+    }
+    let devices: Vec<_> = names
+        .iter()
+        .zip(&pools)
+        .map(|(name, pool)| Device::start(&eal, name, options_of(config, name), pool))
+        .collect::<Result<_, _>>()?;
+
+    let index = |name: &str| names.iter().position(|port| port == name).unwrap_or_default();
+    let mut routes = Vec::new();
+    let mut pairs = Vec::new();
+    for (section, wire) in config.wires.iter().zip(control.wires()) {
+        let speed = if wire.bypass { Speed::Unshaped } else { wire.speed() };
+        let (in_port, out_port) = (index(&section.in_port), index(&section.out_port));
+        let route = RouteConfig {
+            in_port,
+            out_port,
+            wire: section.engine(speed),
+            bypass: wire.bypass,
+            key_seed: uuid::Uuid::new_v4().as_u64_pair().1,
+        };
+        pairs.push((Arc::clone(&devices[in_port]), Arc::clone(&devices[out_port])));
+        routes.push((route, Arc::new(WireLink::default())));
+    }
+    let thread = Arc::new(ThreadLink::default());
+    let clock = TscClock::new(&eal);
+    let links = routes.iter().map(|(_, link)| Arc::clone(link)).collect();
+    let in_ports = routes.iter().map(|(route, _)| route.in_port).collect();
+    let join = spawn_poll(config, &eal, &thread, devices.clone(), routes, clock.clone())?;
+    Ok(DataPathHandle {
+        links,
+        in_ports,
+        thread,
+        clock: SharedClock::new(move || crate::datapath::Clock::now_ps(&clock)),
+        memory_bytes: config.pool_bytes() + wire_bytes(config),
+        ports: Arc::new(DpdkPorts { devices, rules: pairs.iter().map(|_| Mutex::new(None)).collect(), pairs }),
+        join: Some(join),
+    })
+}
+
+fn options_of(config: &ShaperConfig, port: &str) -> DeviceOptions {
+    let wires = config.wires.iter();
+    let mtus = wires.filter(|wire| wire.in_port == port || wire.out_port == port).map(|wire| wire.mtu);
+    DeviceOptions {
+        rx_descriptors: config.dpdk.rx_descriptors,
+        tx_descriptors: config.dpdk.tx_descriptors,
+        mtu: mtus.max().unwrap_or(1500),
+    }
+}
+
+fn spawn_poll(
+    config: &ShaperConfig,
+    eal: &Arc<Eal>,
+    thread: &Arc<ThreadLink>,
+    devices: Vec<Arc<Device>>,
+    routes: Vec<(RouteConfig, Arc<WireLink>)>,
+    clock: TscClock,
+) -> Result<std::thread::JoinHandle<()>, StartError> {
+    for (section, (route, _)) in config.wires.iter().zip(&routes) {
+        let frame = u32::from(section.mtu) + HEADER_BYTES;
+        if frame > config.dpdk.buffer_bytes {
+            let device = &devices[route.in_port];
+            tracing::info!(port = device.name(), frame, "frames of this wire take several buffers");
+        }
+    }
+    let eal = Arc::clone(eal);
+    let cpu = config.dpdk.cpu;
+    let pacing = Pacing { window: config.window(), yields: cpu.is_none(), drain: DRAIN };
+    spawn(thread, move || {
+        if let Some(cpu) = cpu {
+            pin(cpu)?;
+        }
+        let worker = WorkerThread::register(&eal)?;
+        // Stays registered for as long as the thread lives.
+        WORKER.with(|place| *place.borrow_mut() = Some(worker));
+        let ports: Vec<DpdkPort> = devices.iter().map(Device::port).collect::<Result<_, _>>()?;
+        Ok::<_, StartError>(DataPath::new(ports, &routes, clock, pacing)?)
+    })
+}
+
+thread_local! {
+    static WORKER: std::cell::RefCell<Option<WorkerThread>> = const { std::cell::RefCell::new(None) };
+}
+
+fn pin(cpu: u32) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu as usize);
+    rustix::thread::sched_setaffinity(None, &set)?;
+    Ok(())
+}
+
+/// Counters and hardware bypasses of the devices.
+#[derive(Debug)]
+struct DpdkPorts {
+    devices: Vec<Arc<Device>>,
+    /// The ports of each wire.
+    pairs: Vec<(Arc<Device>, Arc<Device>)>,
+    /// A rule for each wire that is bypassed in hardware.
+    rules: Vec<Mutex<Option<HardwareBypass>>>,
+}
+
+impl Ports for DpdkPorts {
+    fn states(&self) -> Vec<PortState> {
+        self.devices.iter().map(|device| state(device)).collect()
+    }
+
+    fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool {
+        let (Some((from, to)), Some(rule)) = (self.pairs.get(wire), self.rules.get(wire)) else {
+            return false;
+        };
+        let mut rule = rule.lock().unwrap_or_else(PoisonError::into_inner);
+        if !bypass {
+            *rule = None;
+        } else if rule.is_none() {
+            match HardwareBypass::new(from, to) {
+                Ok(made) => *rule = Some(made),
+                Err(error) => tracing::debug!(%error, "bypassed in software"),
+            }
+        }
+        rule.is_some()
+    }
+}
+
+fn state(device: &Arc<Device>) -> PortState {
+    let counters = device.counters().unwrap_or_else(|error: DpdkError| {
+        tracing::warn!(%error, "a port has no counters");
+        Default::default()
+    });
+    let options = device.options();
+    PortState {
+        name: device.name().to_owned(),
+        rx_descriptors: options.rx_descriptors.into(),
+        tx_descriptors: options.tx_descriptors.into(),
+        rx_frames: counters.rx_frames,
+        tx_frames: counters.tx_frames,
+        imissed: counters.imissed,
+        rx_nombuf: counters.rx_nombuf,
+        pool_frames: device.pool().plan().mbufs,
+        pool_free_frames: device.pool().free_mbufs(),
+    }
+}
