@@ -1,1 +1,31 @@
-//! (being written)
+//! collector-svc: takes what agents report and what schedulers tell, stores it, and
+//! says what broke a job, at which layer, and whom to call.
+//!
+//! It never acknowledges what Postgres has not committed, and it never runs SQL of
+//! its own: that is the store's.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`config`] | the collector's configuration |
+//! | [`ingest`] | the agents' stream: validation, batches, acknowledgements |
+//! | [`jobs`] | what schedulers tell |
+//! | [`query`] | what people and programs ask |
+//! | [`diagnosis`] | rules: evidence in, verdict out; no clock, no I/O |
+//! | [`upkeep`] | migration, partitions, retention, health |
+//! | [`service`] | all of it put together |
+
+#![forbid(unsafe_code)]
+
+mod attempt;
+pub mod clock;
+pub mod config;
+pub mod diagnosis;
+pub mod ingest;
+pub mod jobs;
+mod metrics;
+mod names;
+pub mod query;
+pub mod service;
+mod status;
+mod times;
+pub mod upkeep;

@@ -1,0 +1,194 @@
+//! The collector's configuration.
+
+use std::time::Duration;
+
+use rdmesh_services::config::{Check, Invalid, SecretUrl, ServiceConfig, Validate};
+use rdmesh_services::server::ServerConfig;
+use rdmesh_services::telemetry::TelemetryConfig;
+use rdmesh_store::StoreOptions;
+use serde::{Deserialize, Serialize};
+
+/// The port that agents, schedulers and the CLI use by default.
+pub const DEFAULT_PORT: u16 = 7400;
+
+/// `/etc/rdmesh/collector.toml`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CollectorConfig {
+    /// Where it listens.
+    pub server: ServerConfig,
+    /// Where it stores.
+    pub database: DatabaseConfig,
+    /// How it takes what agents report.
+    pub ingest: IngestConfig,
+    /// How long it keeps what it stored.
+    pub retention: RetentionConfig,
+    /// Logs and metrics.
+    pub telemetry: TelemetryConfig,
+}
+
+impl Default for CollectorConfig {
+    fn default() -> Self {
+        Self {
+            server: ServerConfig::at(DEFAULT_PORT),
+            database: DatabaseConfig::default(),
+            ingest: IngestConfig::default(),
+            retention: RetentionConfig::default(),
+            telemetry: TelemetryConfig::default(),
+        }
+    }
+}
+
+impl ServiceConfig for CollectorConfig {
+    const SERVICE: &'static str = "collector";
+}
+
+impl Validate for CollectorConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        Check::section("server", &self.server)?;
+        Check::section("database", &self.database)?;
+        Check::section("ingest", &self.ingest)?;
+        Check::section("retention", &self.retention)?;
+        Check::section("telemetry", &self.telemetry)
+    }
+}
+
+/// Section `[database]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DatabaseConfig {
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or
+    /// `postgres:///DATABASE?host=/run/postgresql&user=USER` for a Unix socket.
+    pub url: SecretUrl,
+    /// Connections at most. Writers take `ingest.writers` of them; queries the rest.
+    pub connections: u32,
+    /// Seconds that a call waits for a connection before it is refused.
+    pub wait_seconds: u32,
+}
+
+impl Default for DatabaseConfig {
+    fn default() -> Self {
+        Self {
+            url: SecretUrl::new("postgres:///rdmesh?host=/run/postgresql"),
+            connections: 10,
+            wait_seconds: 5,
+        }
+    }
+}
+
+impl DatabaseConfig {
+    /// As the store takes it.
+    #[must_use]
+    pub fn options(&self) -> StoreOptions {
+        StoreOptions {
+            url: self.url.expose().to_owned(),
+            connections: self.connections,
+            acquire_timeout: Duration::from_secs(u64::from(self.wait_seconds)),
+        }
+    }
+}
+
+impl Validate for DatabaseConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        let scheme = ["postgres://", "postgresql://"];
+        if !scheme.iter().any(|s| self.url.expose().starts_with(s)) {
+            let allowed = "postgres://USER:PASSWORD@HOST:PORT/DATABASE, or \
+                           postgres:///DATABASE?host=/run/postgresql for a Unix socket";
+            return Err(Invalid::new("url", &self.url, allowed));
+        }
+        Check::range("connections", self.connections, 3..=200)?;
+        Check::range("wait_seconds", self.wait_seconds, 1..=60)
+    }
+}
+
+/// Section `[ingest]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct IngestConfig {
+    /// Tasks that write batches, each on a connection of its own.
+    pub writers: u32,
+    /// Items of one transaction at most.
+    pub batch_items: u32,
+    /// Milliseconds that a batch waits for more items.
+    pub batch_wait_ms: u32,
+    /// Mebibytes of items that wait to be written at most; beyond, agents wait.
+    pub queue_mib: u32,
+    /// Seconds that a batch is tried again while Postgres is away, before its agents
+    /// are sent off to come again later.
+    pub retry_seconds: u32,
+}
+
+impl Default for IngestConfig {
+    fn default() -> Self {
+        Self {
+            writers: 2,
+            batch_items: 512,
+            batch_wait_ms: 3,
+            queue_mib: 256,
+            retry_seconds: 20,
+        }
+    }
+}
+
+impl Validate for IngestConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        Check::range("writers", self.writers, 1..=64)?;
+        Check::range("batch_items", self.batch_items, 1..=10_000)?;
+        Check::range("batch_wait_ms", self.batch_wait_ms, 0..=1_000)?;
+        // One item may have 4 MiB.
+        Check::range("queue_mib", self.queue_mib, 8..=65_536)?;
+        // Agents take a silence of 30 s for a dead collector.
+        Check::range("retry_seconds", self.retry_seconds, 1..=25)
+    }
+}
+
+/// Section `[retention]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetentionConfig {
+    /// Days that failures, counters and windows are kept; whole weeks are dropped.
+    pub days: u32,
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        Self { days: 180 }
+    }
+}
+
+impl RetentionConfig {
+    /// How long rows are kept.
+    #[must_use]
+    pub fn keep(&self) -> Duration {
+        Duration::from_secs(u64::from(self.days) * 24 * 3600)
+    }
+}
+
+impl Validate for RetentionConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        // Longer than the oldest row that an agent may still bring (35 days).
+        Check::range("days", self.days, 36..=3_650)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmesh_services::config::check_strict;
+
+    #[test]
+    fn unknown_keys_are_refused_and_the_default_is_valid() {
+        check_strict::<CollectorConfig>().unwrap();
+    }
+
+    #[test]
+    fn a_url_of_another_database_is_refused_without_its_password() {
+        let config = DatabaseConfig {
+            url: SecretUrl::new("mysql://root:hunter2@h/db"),
+            ..DatabaseConfig::default()
+        };
+        let message = config.validate().unwrap_err().to_string();
+        assert!(message.contains("postgres:///DATABASE?host="), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}

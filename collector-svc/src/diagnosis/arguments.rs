@@ -1,0 +1,94 @@
+//! What the arguments of a failing call said, as far as its probes read them.
+
+use serde::{Deserialize, Serialize};
+
+/// What an address of the failing process mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mapping {
+    /// Nothing.
+    None,
+    /// Anonymous memory.
+    Anonymous,
+    /// A file.
+    File,
+    /// Huge pages.
+    HugePage,
+    /// Pages of a device without a struct page, as a GPU driver maps them.
+    DevicePfn,
+}
+
+/// Kept as a JSON object in `rdmesh.failures.arguments`; what was not read is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Arguments {
+    /// What the address mapped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<Mapping>,
+    /// Address of the memory, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Length of the memory, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length_bytes: Option<u64>,
+    /// Access flags (`enum ib_access_flags`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_flags: Option<u32>,
+    /// File descriptor of the dmabuf.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dmabuf_fd: Option<i32>,
+    /// The queue pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qp_number: Option<u32>,
+    /// State that it was in: `INIT`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_state: Option<String>,
+    /// State that was asked for: `RTS`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_state: Option<String>,
+    /// Index into the port's GID table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gid_index: Option<u32>,
+    /// GID of the peer, as an IPv6 address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_gid: Option<String>,
+    /// Port of the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u32>,
+    /// Sizes that create_cq or create_qp asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub create: Option<CreateSizes>,
+    /// The firmware's own answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<FirmwareAnswer>,
+}
+
+/// Sizes of a queue that was to be made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateSizes {
+    /// Completion queue entries.
+    pub cqe: u32,
+    /// Send work requests.
+    pub max_send_wr: u32,
+    /// Receive work requests.
+    pub max_recv_wr: u32,
+    /// Segments of a send.
+    pub max_send_sge: u32,
+    /// Segments of a receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes.
+    pub max_inline_data_bytes: u32,
+}
+
+/// What the firmware answered to a command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FirmwareAnswer {
+    /// The command.
+    pub opcode: u32,
+    /// Its status; 0: well.
+    pub status: u32,
+    /// The vendor's own number for what went wrong.
+    pub syndrome: u32,
+}

@@ -1,0 +1,247 @@
+//! All that a diagnosis looks at.
+
+use rdmesh_proto::collector::v1::JobState;
+use rdmesh_proto::common::v1::{Layer, Verb};
+use rdmesh_proto::tracer::v1::CoSignalKind;
+use time::OffsetDateTime;
+
+use crate::diagnosis::Arguments;
+
+/// One attempt and everything that is known around it.
+#[derive(Debug, Clone, Default)]
+pub struct Case {
+    /// JOB/REQUEUE, for sentences.
+    pub attempt: String,
+    /// How it stands.
+    pub state: JobState,
+    /// Whether a scheduler told of it.
+    pub told: bool,
+    /// When it started; none: nobody told.
+    pub started_at: Option<OffsetDateTime>,
+    /// When it ended.
+    pub ended_at: Option<OffsetDateTime>,
+    /// Hosts that it was placed on.
+    pub placed_on: Vec<String>,
+    /// Failing calls, oldest first.
+    pub chains: Vec<Chain>,
+    /// Whether there were more than these.
+    pub chains_cut: bool,
+    /// Exact failing returns by host, function and errno.
+    pub totals: Vec<Total>,
+    /// What was watched on each host that has to do with it.
+    pub hosts: Vec<HostWatch>,
+    /// What else failed on those hosts, oldest first.
+    pub signals: Vec<Signal>,
+    /// Shaping of those hosts.
+    pub shaping: Vec<Shaping>,
+}
+
+/// A failing call, coalesced over its repeats within one snapshot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chain {
+    /// The host.
+    pub host: String,
+    /// First call, collector time.
+    pub first_at: OffsetDateTime,
+    /// Last call.
+    pub last_at: OffsetDateTime,
+    /// How many calls.
+    pub count: u64,
+    /// What the application asked for.
+    pub verb: Verb,
+    /// Innermost first, at least one.
+    pub steps: Vec<Step>,
+    /// Module of the RDMA driver; empty: not known.
+    pub driver: String,
+    /// RDMA device; empty: not known.
+    pub device: String,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name of the thread.
+    pub comm: String,
+    /// RANK.
+    pub rank: Option<i32>,
+    /// What a rule of the tracer or the assembler says of it.
+    pub flags: ChainFlags,
+    /// What the arguments of one such call said.
+    pub arguments: Arguments,
+}
+
+/// Marks of a chain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChainFlags {
+    /// Part of normal work.
+    pub expected: bool,
+    /// It did not reach user space.
+    pub swallowed: bool,
+    /// Records were dropped while it grew.
+    pub incomplete: bool,
+}
+
+/// A step of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Kernel function.
+    pub function: String,
+    /// Its module; empty: built in.
+    pub module: String,
+    /// Its layer.
+    pub layer: Layer,
+    /// Positive.
+    pub errno: i32,
+}
+
+impl Chain {
+    /// Where the error came into being. A chain has at least one step; the store and
+    /// the ingest hold that.
+    pub fn deepest(&self) -> &Step {
+        static NOWHERE: Step = Step {
+            function: String::new(),
+            module: String::new(),
+            layer: Layer::Unspecified,
+            errno: 0,
+        };
+        self.steps.first().unwrap_or(&NOWHERE)
+    }
+
+    /// Whether any step is of `layer`.
+    pub fn reaches(&self, layer: Layer) -> bool {
+        self.steps.iter().any(|step| step.layer == layer)
+    }
+
+    /// Whether any step is the function `name`.
+    pub fn passes(&self, name: &str) -> bool {
+        self.steps.iter().any(|step| step.function == name)
+    }
+
+    /// Whether both are the same failure but for task, device and time.
+    pub fn same_signature(&self, other: &Self) -> bool {
+        self.driver == other.driver && self.steps == other.steps
+    }
+}
+
+/// Exact failing returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Total {
+    /// The host.
+    pub host: String,
+    /// Kernel function.
+    pub function: String,
+    /// Its layer.
+    pub layer: Layer,
+    /// Positive.
+    pub errno: i32,
+    /// How many.
+    pub count: u64,
+}
+
+/// What was watched on a host while the attempt ran.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HostWatch {
+    /// The host.
+    pub host: String,
+    /// Whether any agent of it ever reported.
+    pub known: bool,
+    /// Its probes; none: no report came.
+    pub probes: Option<Probes>,
+    /// What it is; none: no inventory came.
+    pub world: Option<HostWorld>,
+    /// Seconds of the attempt that its tracer reported on.
+    pub watched_seconds: f64,
+    /// Seconds of the attempt.
+    pub attempt_seconds: f64,
+    /// Records that its ring dropped.
+    pub drops: u64,
+    /// Failures that its counters by cgroup miss.
+    pub counter_overflow: u64,
+}
+
+/// Probes of a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Probes {
+    /// What keeps all of them away; empty: nothing.
+    pub obstacle: String,
+    /// Each of them.
+    pub probes: Vec<WatchedProbe>,
+}
+
+/// One hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchedProbe {
+    /// Name in the catalogue.
+    pub hook: String,
+    /// Its layer.
+    pub layer: Layer,
+    /// Its verb.
+    pub verb: Verb,
+    /// One of the thirteen.
+    pub logical: bool,
+    /// Whether it watches.
+    pub state: ProbeState,
+    /// Why it does not.
+    pub reason: String,
+}
+
+/// Whether a hook watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeState {
+    /// It does.
+    Attached,
+    /// It does not.
+    Missing,
+    /// Another one does in its place.
+    Replaced,
+    /// It was let go on request.
+    Detached,
+}
+
+/// What a host is, as far as rules look at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostWorld {
+    /// RLIMIT_MEMLOCK that services inherit, bytes; none: unlimited or not told.
+    pub memlock_bytes: Option<u64>,
+    /// Whether the inventory told limits at all.
+    pub limits_told: bool,
+    /// Peer-memory modules that are loaded.
+    pub peer_modules: Vec<String>,
+    /// Whether the kernel's umem helpers know dmabuf.
+    pub dmabuf: bool,
+    /// GPU driver; empty: none.
+    pub gpu_driver: String,
+}
+
+/// Anything else that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signal {
+    /// The host.
+    pub host: String,
+    /// When, collector time.
+    pub at: OffsetDateTime,
+    /// Its kind.
+    pub kind: CoSignalKind,
+    /// Whether it can be a cause.
+    pub independent: bool,
+    /// What it is.
+    pub name: String,
+    /// In words.
+    pub detail: String,
+    /// RDMA device; empty: none.
+    pub device: String,
+}
+
+/// Shaping of a host while the attempt ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shaping {
+    /// The shaped host.
+    pub host: String,
+    /// Name of the wire.
+    pub wire: String,
+    /// Lowest rate, bit/s.
+    pub rate_bps: u64,
+    /// Windows with a rate in force.
+    pub windows: u64,
+    /// Windows that show an outage or a loss of the shaper.
+    pub invalid: u64,
+}

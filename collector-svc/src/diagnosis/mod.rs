@@ -1,0 +1,31 @@
+//! From evidence to a verdict: what broke an attempt, at which layer, whom to call, and
+//! how sure that is.
+//!
+//! Pure: no clock, no I/O, no logging. [`diagnose`] takes a [`Case`] and gives a
+//! [`Verdict`]. Rules stand in `rules/`, one file for each kind of evidence, in the
+//! order of the table in [`rules::TABLE`]; what an errno at a layer means to a person
+//! is data (`meanings.toml`).
+//!
+//! ```text
+//! Case ─▶ select: which chain decides ─▶ rules: the first that applies ─▶ describe
+//!                                                                           │
+//!                    watch: what was not watched ───────────────────────────┴─▶ Verdict
+//! ```
+
+mod arguments;
+mod case;
+mod describe;
+mod meanings;
+mod rules;
+mod select;
+mod verdict;
+mod watch;
+
+pub use arguments::{Arguments, CreateSizes, FirmwareAnswer, Mapping};
+pub use case::{
+    Case, Chain, ChainFlags, HostWatch, HostWorld, ProbeState, Probes, Shaping, Signal, Step,
+    Total, WatchedProbe,
+};
+pub use describe::verdict as diagnose;
+pub use meanings::{Meaning, Meanings};
+pub use verdict::Verdict;

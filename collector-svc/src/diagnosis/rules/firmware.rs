@@ -1,0 +1,28 @@
+//! The device's firmware said no.
+
+use rdmesh_proto::collector::v1::{Confidence, VerdictClass};
+use rdmesh_proto::common::v1::Layer;
+
+use super::Finding;
+use crate::diagnosis::Case;
+use crate::diagnosis::select::Deciding;
+
+pub(super) fn command_failed(deciding: &Deciding<'_>, _: &Case) -> Option<Finding> {
+    let chain = deciding.chain;
+    let answer = chain.arguments.firmware.filter(|answer| answer.status != 0);
+    if let Some(answer) = answer {
+        let line = format!(
+            "the firmware answered command {:#x} with status {:#x}, syndrome {:#x}",
+            answer.opcode, answer.status, answer.syndrome
+        );
+        return Some(Finding::new(VerdictClass::Firmware, Confidence::High).because(line));
+    }
+    if chain.deepest().layer != Layer::Firmware {
+        return None;
+    }
+    Some(
+        Finding::new(VerdictClass::Firmware, Confidence::Medium)
+            .because("a command to the firmware is the innermost failing call")
+            .though("the firmware's own status was not read, so that the driver's way of asking may be at fault"),
+    )
+}

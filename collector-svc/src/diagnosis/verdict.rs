@@ -1,0 +1,52 @@
+//! What a diagnosis says.
+
+use rdmesh_proto::collector::v1::{Confidence, VerdictClass};
+use rdmesh_proto::common::v1::{Layer, Verb};
+use time::OffsetDateTime;
+
+use crate::diagnosis::Step;
+
+/// The names are those of gRPC, JSON and SQL.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Class of the cause.
+    pub class: VerdictClass,
+    /// Where the error came into being.
+    pub layer: Layer,
+    /// What the application asked for.
+    pub verb: Verb,
+    /// The deepest failing function; empty: none decided.
+    pub function: String,
+    /// Its module.
+    pub module: String,
+    /// Positive; 0: no errno decided.
+    pub errno: i32,
+    /// Its name; empty: no errno decided.
+    pub errno_name: String,
+    /// Hosts concerned, the first to fail first.
+    pub hosts: Vec<String>,
+    /// Devices concerned.
+    pub devices: Vec<String>,
+    /// First failure.
+    pub first_at: Option<OffsetDateTime>,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// Whom to call.
+    pub route_to: String,
+    /// The rule that decided.
+    pub rule: &'static str,
+    /// What speaks for it.
+    pub evidence: Vec<String>,
+    /// What speaks against it.
+    pub against: Vec<String>,
+    /// What could have been seen there and was not watched.
+    pub unwatched: Vec<String>,
+    /// One sentence for a person.
+    pub summary: String,
+    /// What it means.
+    pub meaning: String,
+    /// What to check next.
+    pub next_steps: Vec<String>,
+    /// The deciding chain, innermost first.
+    pub chain: Vec<Step>,
+}

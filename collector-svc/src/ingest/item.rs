@@ -1,0 +1,170 @@
+//! One item of a stream: from the contract's message to what the store takes.
+
+use std::sync::Arc;
+
+use prost::Message;
+use rdmesh_proto::collector::v1::report_request::Item as Sent;
+use rdmesh_proto::common::v1::ClockPair;
+use rdmesh_proto::tracer::v1::Heartbeat;
+use rdmesh_store::ingest::{ClockEstimate, Content, Heartbeat as StoredBeat, Item, RunKey};
+use time::OffsetDateTime;
+
+use crate::clock::{Estimate, HostClock, Reading};
+use crate::ingest::columns::{Refusal, long};
+use crate::ingest::limits::REASON_MAX_BYTES;
+use crate::ingest::snapshot::{self, Timeline, interval, inventory_id, reading};
+use crate::ingest::{reports, windows};
+use crate::times;
+
+/// Level of zstd for exact snapshots: 3 gave 6.1 bytes a record; higher levels cost more
+/// than they save.
+const ZSTD_LEVEL: i32 = 3;
+
+/// Turns the items of one run into what the store takes.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    run: Arc<RunKey>,
+    clock: HostClock,
+    last: Option<Estimate>,
+}
+
+impl Reader {
+    /// A reader for a run; `hello` are the clocks of its Hello and when it came.
+    pub(crate) fn new(run: Arc<RunKey>, hello: Option<(Reading, OffsetDateTime)>) -> Self {
+        let mut clock = HostClock::default();
+        let last = hello.map(|(reading, at)| clock.observe(reading, times::to_unix_ns(at)));
+        Self { run, clock, last }
+    }
+
+    /// What the Hello told of the clock.
+    pub(crate) fn clock(&self) -> Option<ClockEstimate> {
+        self.last.map(stored)
+    }
+
+    pub(crate) fn run(&self) -> &Arc<RunKey> {
+        &self.run
+    }
+
+    /// An item. What is not allowed becomes a rejection, which is stored like any item.
+    pub(crate) fn read(
+        &mut self,
+        sequence: i64,
+        sent: Option<&Sent>,
+        received_at: OffsetDateTime,
+    ) -> Item {
+        let mut clock = None;
+        let content = self
+            .content(sent, received_at, &mut clock)
+            .unwrap_or_else(|refusal| {
+                let mut reason = refusal.to_string();
+                let cut = (0..=REASON_MAX_BYTES.min(reason.len()))
+                    .rev()
+                    .find(|at| reason.is_char_boundary(*at));
+                reason.truncate(cut.unwrap_or(0));
+                // The reason quotes what was sent.
+                Content::Rejected(
+                    rdmesh_store::text::storable(reason.as_bytes(), REASON_MAX_BYTES).text,
+                )
+            });
+        Item {
+            run: self.run.clone(),
+            sequence,
+            received_at,
+            clock,
+            content,
+        }
+    }
+
+    fn content(
+        &mut self,
+        sent: Option<&Sent>,
+        received_at: OffsetDateTime,
+        clock: &mut Option<ClockEstimate>,
+    ) -> Result<Content, Refusal> {
+        match sent {
+            Some(Sent::Snapshot(message)) => {
+                let estimate = self.observe(message.clock.as_ref(), received_at)?;
+                let body = zstd::encode_all(message.encode_to_vec().as_slice(), ZSTD_LEVEL)
+                    .map_err(|error| Refusal::value("snapshot", error, "what zstd can compress"))?;
+                let timeline = timeline(&estimate, received_at);
+                let rows = snapshot::rows(message, &timeline, &marks(&estimate), body)?;
+                *clock = Some(stored(estimate));
+                Ok(Content::Snapshot(Box::new(rows)))
+            }
+            Some(Sent::Heartbeat(message)) => {
+                let beat = heartbeat(message)?;
+                let estimate = self.observe(message.clock.as_ref(), received_at)?;
+                *clock = Some(stored(estimate));
+                Ok(Content::Heartbeat(beat))
+            }
+            Some(Sent::ProbeReport(message)) => Ok(Content::ProbeReport(Box::new(
+                reports::probe_report(message)?,
+            ))),
+            Some(Sent::Inventory(message)) => Ok(Content::Inventory(Box::new(reports::inventory(
+                message,
+                received_at,
+            )?))),
+            Some(Sent::WireWindow(message)) => {
+                let timeline = self.last.map(|estimate| timeline(&estimate, received_at));
+                let rows = windows::rows(message, timeline.as_ref(), &[])?;
+                Ok(Content::WireWindow(Box::new(rows)))
+            }
+            Some(Sent::Hello(_)) => Err(Refusal::value(
+                "item",
+                "a second hello",
+                "hello comes first and once",
+            )),
+            // A newer agent's item, or none at all.
+            None => Err(Refusal::missing(
+                "item (or it is of a kind that this collector does not know)",
+            )),
+        }
+    }
+
+    fn observe(
+        &mut self,
+        clock: Option<&ClockPair>,
+        received_at: OffsetDateTime,
+    ) -> Result<Estimate, Refusal> {
+        let estimate = self
+            .clock
+            .observe(reading(clock)?, times::to_unix_ns(received_at));
+        self.last = Some(estimate);
+        Ok(estimate)
+    }
+}
+
+fn heartbeat(message: &Heartbeat) -> Result<StoredBeat, Refusal> {
+    Ok(StoredBeat {
+        interval: interval(message.interval_start_boot_ns, message.interval_end_boot_ns)?,
+        inventory_id: inventory_id("inventory_id", &message.inventory_id)?,
+        given_up: long("snapshots_given_up", message.snapshots_given_up)?,
+    })
+}
+
+fn timeline(estimate: &Estimate, received_at: OffsetDateTime) -> Timeline {
+    Timeline {
+        boot_epoch_ns: estimate.boot_epoch_ns,
+        real_minus_boot_ns: estimate.real_minus_boot_ns,
+        received_at,
+    }
+}
+
+fn stored(estimate: Estimate) -> ClockEstimate {
+    ClockEstimate {
+        boot_epoch_ns: estimate.boot_epoch_ns,
+        offset_ns: estimate.offset_ns,
+        jumps: i32::from(estimate.jump_ns != 0),
+    }
+}
+
+/// What the rows of an item say of its host's clock.
+fn marks(estimate: &Estimate) -> Vec<String> {
+    match estimate.jump_ns {
+        0 => Vec::new(),
+        jump => vec![format!(
+            "the host's clock jumped by {}",
+            times::signed_seconds(jump)
+        )],
+    }
+}

@@ -1,0 +1,41 @@
+//! Bounds of what an agent may send, each with its reason.
+
+use std::time::Duration;
+
+/// An agent says Hello at once; whoever says nothing for so long is no agent.
+pub const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// An agent takes a collector that is silent for 30 s, while it owes an
+/// acknowledgement, for dead; so it repeats the last one more often.
+pub const ACK_EVERY: Duration = Duration::from_secs(5);
+
+/// Items of one stream that wait for their commit; an agent sends 256 at most before
+/// it waits, and what one stream can hold here bounds its rejections.
+pub const UNACKNOWLEDGED_MAX: usize = 1_024;
+
+/// Longest pause that an agent is asked for. Two seconds from each of 10,000 agents
+/// thin the stream to what a slow disk can take.
+pub(crate) const SLOW_DOWN_MAX: Duration = Duration::from_secs(2);
+
+/// Texts of a snapshot. 4,000 chains of different tasks name about as many.
+pub(crate) const STRINGS_MAX: usize = 65_536;
+/// Bytes of one text: a cgroup path may be as long as any path (PATH_MAX).
+pub(crate) const TEXT_MAX_BYTES: usize = 4_096;
+/// Hooked functions of a host. The largest candidate set has some 2,000.
+pub(crate) const PROBES_MAX: usize = 8_192;
+/// Rows of any other table. An incident with 4,000 records a snapshot fits 16 times.
+pub(crate) const ROWS_MAX: usize = 65_536;
+/// Steps of a chain. The deepest known has nine; the probes of a verb bound it.
+pub(crate) const STEPS_MAX: u32 = 64;
+/// Full records of one sample: as many as steps.
+pub(crate) const RECORDS_MAX: usize = 64;
+/// errno values of the kernel end here (MAX_ERRNO in include/linux/err.h).
+pub(crate) const ERRNO_MAX: u32 = 4_095;
+/// Bytes of an inventory's id: a SHA-512 in hexadecimal has 128.
+pub(crate) const INVENTORY_ID_MAX_BYTES: usize = 128;
+/// Devices, ports and modules of an inventory. A host has a dozen.
+pub(crate) const INVENTORY_ROWS_MAX: usize = 1_024;
+/// Bytes of a version, an address, a boot id.
+pub(crate) const SHORT_TEXT_MAX_BYTES: usize = 256;
+/// Bytes of the reason of a rejection that go back to the agent.
+pub(crate) const REASON_MAX_BYTES: usize = 300;

@@ -1,0 +1,32 @@
+//! The agents' stream: Hello, then items, each validated by itself; batches of many
+//! agents in one transaction; acknowledgements after commit alone.
+//!
+//! ```text
+//! stream task (one an agent) ──queue──▶ writer (few) ──▶ Postgres
+//!        ▲                                  │
+//!        └──────────── ledger ◀─────────────┘  committed through, rejected, failed
+//! ```
+//!
+//! An agent's items stay in the order in which they came: each stream belongs to one
+//! writer. A bad item becomes a rejection that is committed like any other item.
+
+mod arguments;
+mod columns;
+mod hello;
+mod item;
+mod ledger;
+mod limits;
+mod queue;
+mod reports;
+mod service;
+mod snapshot;
+mod stream;
+mod tables;
+mod windows;
+mod writer;
+
+pub use limits::{ACK_EVERY, HELLO_WITHIN, UNACKNOWLEDGED_MAX};
+pub use queue::{Queue, Queued};
+pub use service::Ingest;
+pub(crate) use service::Now;
+pub use writer::{Writer, WriterPace};

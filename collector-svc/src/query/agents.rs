@@ -1,0 +1,196 @@
+//! How agents fare.
+
+use std::time::Duration;
+
+use rdmesh_proto::collector::v1::{Agent, AgentHealth};
+use rdmesh_proto::common::v1::AgentKind;
+use rdmesh_store::query::AgentStatus;
+use time::OffsetDateTime;
+
+use crate::times;
+
+/// An agent speaks every five seconds; three intervals without a word are silence.
+const SILENT_AFTER: Duration = Duration::from_secs(15);
+
+/// A host whose clock is off by more than this confuses people who read its logs.
+const OFFSET_MAX_NS: i64 = 1_000_000_000;
+
+/// An agent with its health. `now` is the collector's clock.
+pub(crate) fn to_proto(status: AgentStatus, now: OffsetDateTime) -> Agent {
+    let (health, reasons) = health(&status, now);
+    let count = |value: i64| u64::try_from(value).unwrap_or(0);
+    Agent {
+        host: status.host,
+        kind: i32::from(status.agent),
+        health: health.into(),
+        reasons,
+        version: status.version,
+        kernel_release: status.kernel_release,
+        address: status.address,
+        last_seen_at: Some(times::to_proto(status.last_seen_at)),
+        clock_offset_ns: status.clock_offset_ns,
+        logical_attached: u32::try_from(status.logical_attached).unwrap_or(0),
+        logical_total: u32::try_from(status.logical_total).unwrap_or(0),
+        failures: count(status.failures),
+        drops: count(status.drops),
+        snapshots: count(status.snapshots),
+        snapshots_missing: count(status.missing),
+        run_id: status.run_id.to_string(),
+        boot_id: status.boot_id,
+    }
+}
+
+/// Unhealthy first, then by host.
+pub(crate) fn order(agents: &mut [Agent]) {
+    agents.sort_by(|a, b| (a.health, &a.host, a.kind).cmp(&(b.health, &b.host, b.kind)));
+}
+
+fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String>) {
+    let mut reasons = Vec::new();
+    if status.agent == tracer() {
+        if status.logical_total == 0 {
+            reasons.push("no probe report came".to_owned());
+        } else if !status.obstacle.is_empty() {
+            reasons.push(status.obstacle.clone());
+        } else if status.logical_attached < status.logical_total {
+            reasons.push(format!(
+                "{} of {} hooks are attached",
+                status.logical_attached, status.logical_total
+            ));
+        }
+    }
+    if status.drops > 0 {
+        reasons.push(format!(
+            "details of {} failing calls were dropped",
+            status.drops
+        ));
+    }
+    if status.missing > 0 {
+        reasons.push(format!("{} items never came", status.missing));
+    }
+    if status.rejected > 0 {
+        let last = status.last_rejection.as_deref().unwrap_or("");
+        reasons.push(format!(
+            "{} items were refused; the last: {last}",
+            status.rejected
+        ));
+    }
+    match status.clock_offset_ns {
+        Some(offset) if offset.saturating_abs() > OFFSET_MAX_NS => {
+            reasons.push(format!(
+                "its clock is off by {}",
+                times::signed_seconds(offset)
+            ));
+        }
+        _ => {}
+    }
+    if status.clock_jumps > 0 {
+        reasons.push(format!("its clock jumped {} times", status.clock_jumps));
+    }
+    let silent = now - status.last_seen_at;
+    if silent > SILENT_AFTER {
+        reasons.insert(0, format!("silent for {} s", silent.whole_seconds()));
+        return (AgentHealth::Silent, reasons);
+    }
+    if reasons.is_empty() {
+        (AgentHealth::Healthy, reasons)
+    } else {
+        (AgentHealth::Degraded, reasons)
+    }
+}
+
+fn tracer() -> i16 {
+    i16::try_from(i32::from(AgentKind::Tracer)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+    use uuid::Uuid;
+
+    const NOW: OffsetDateTime = datetime!(2026-11-25 12:00 UTC);
+
+    fn healthy() -> AgentStatus {
+        AgentStatus {
+            host: "gpu-01".into(),
+            agent: 1,
+            run_id: Uuid::nil(),
+            boot_id: String::new(),
+            version: "0.1.0".into(),
+            address: String::new(),
+            last_seen_at: NOW,
+            clock_offset_ns: Some(2_000_000),
+            clock_jumps: 0,
+            snapshots: 1,
+            missing: 0,
+            rejected: 0,
+            last_rejection: None,
+            failures: 0,
+            drops: 0,
+            kernel_release: "6.1.0".into(),
+            logical_attached: 13,
+            logical_total: 13,
+            obstacle: String::new(),
+        }
+    }
+
+    #[test]
+    fn health_has_reasons_in_words() {
+        let of = |status: AgentStatus| {
+            let agent = to_proto(status, NOW);
+            (agent.health(), agent.reasons)
+        };
+        assert_eq!(of(healthy()), (AgentHealth::Healthy, vec![]));
+        let degraded = AgentStatus {
+            logical_attached: 12,
+            drops: 7,
+            ..healthy()
+        };
+        let (health, reasons) = of(degraded);
+        assert_eq!(health, AgentHealth::Degraded);
+        assert_eq!(
+            reasons,
+            [
+                "12 of 13 hooks are attached",
+                "details of 7 failing calls were dropped"
+            ]
+        );
+        let silent = AgentStatus {
+            last_seen_at: NOW - Duration::from_secs(90),
+            ..healthy()
+        };
+        assert_eq!(
+            of(silent),
+            (AgentHealth::Silent, vec!["silent for 90 s".to_owned()])
+        );
+        let off = AgentStatus {
+            clock_offset_ns: Some(-3_600_000_000_000),
+            ..healthy()
+        };
+        assert_eq!(of(off).1, ["its clock is off by -3600.000 s"]);
+        let shaper = AgentStatus {
+            agent: 2,
+            logical_total: 0,
+            ..healthy()
+        };
+        assert_eq!(of(shaper).0, AgentHealth::Healthy);
+    }
+
+    #[test]
+    fn the_unhealthy_come_first() {
+        let agent = |host: &str, health: AgentHealth| Agent {
+            host: host.into(),
+            health: health.into(),
+            ..Agent::default()
+        };
+        let mut agents = vec![
+            agent("a", AgentHealth::Healthy),
+            agent("c", AgentHealth::Silent),
+            agent("b", AgentHealth::Degraded),
+        ];
+        order(&mut agents);
+        let hosts: Vec<&str> = agents.iter().map(|a| a.host.as_str()).collect();
+        assert_eq!(hosts, ["c", "b", "a"]);
+    }
+}

@@ -1,0 +1,342 @@
+//! Gathers a case from the store, has it diagnosed, keeps the verdict.
+
+use std::time::Duration;
+
+use prost::Message;
+use rdmesh_proto::collector::v1::{
+    Confidence, FailureTotal, JobState, Verdict as VerdictMessage, VerdictClass,
+};
+use rdmesh_proto::common::v1::{Layer, Verb};
+use rdmesh_proto::tracer::v1::{ChainStep, CoSignalKind, Inventory, ProbeReport, ProbeState};
+use rdmesh_store::evidence::{HostWatch as StoredWatch, StoredVerdict, Total as StoredTotal};
+use rdmesh_store::jobs::Attempt;
+use rdmesh_store::query::{Failure, FailureFilter};
+use rdmesh_store::{Store, StoreError, errno};
+use time::OffsetDateTime;
+
+use crate::attempt;
+use crate::diagnosis::{
+    self, Arguments, Case, Chain, ChainFlags, HostWatch, HostWorld, Probes, Shaping, Signal, Step,
+    Total, Verdict, WatchedProbe,
+};
+use crate::{names, times};
+
+/// Failures that a diagnosis looks at, the first by time: what decides comes first, and
+/// a storm of one signature is a few rows a snapshot.
+const FAILURES_MAX: u32 = 5_000;
+/// Co-signals that a diagnosis looks at.
+const SIGNALS_MAX: u32 = 1_000;
+/// How long before the start, or the first failure, a co-signal still counts.
+const SIGNALS_BEFORE: Duration = Duration::from_secs(60);
+/// Snapshots come every five seconds; what an attempt did last is in the one after.
+const AFTER_END: Duration = Duration::from_secs(10);
+
+/// A diagnosis with what it looked at.
+#[derive(Debug)]
+pub struct Diagnosed {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The failures of the attempt, first to last, bounded.
+    pub failures: Vec<Failure>,
+    /// Exact failing returns.
+    pub totals: Vec<StoredTotal>,
+}
+
+/// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict.
+///
+/// # Errors
+/// When Postgres is away.
+pub async fn diagnose_attempt(
+    store: &Store,
+    attempt: &Attempt,
+    now: OffsetDateTime,
+) -> Result<Diagnosed, StoreError> {
+    let key = &attempt.key;
+    let filter = FailureFilter {
+        job_id: Some(key.job_id.clone()),
+        requeue: Some(key.requeue),
+        restart: Some(key.restart),
+        include_expected: true,
+        oldest_first: true,
+        limit: FAILURES_MAX + 1,
+        ..FailureFilter::default()
+    };
+    let mut failures = store.list_failures(&filter).await?;
+    let chains_cut = crate::query::page::cut(&mut failures, FAILURES_MAX + 1);
+    let totals = store.totals_of(key).await?;
+    let placed_on: Vec<String> = store
+        .placements_of(key)
+        .await?
+        .into_iter()
+        .map(|placement| placement.host)
+        .collect();
+    let mut hosts = placed_on.clone();
+    for failure in &failures {
+        if !hosts.contains(&failure.host) {
+            hosts.push(failure.host.clone());
+        }
+    }
+    let (from, to) = window(attempt, &failures, now);
+    let watch = store.watch_of(&hosts, from, to).await?;
+    let signals = store
+        .signals_of(&hosts, from - SIGNALS_BEFORE, to + AFTER_END, SIGNALS_MAX)
+        .await?;
+    let shaping = store.shaping_of(&hosts, from, to).await?;
+    let case = Case {
+        attempt: attempt::written(key),
+        state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
+        told: attempt.state != 1 || attempt.started_at.is_some(),
+        started_at: attempt.started_at,
+        ended_at: attempt.ended_at,
+        placed_on,
+        chains: failures.iter().map(chain).collect(),
+        chains_cut,
+        totals: totals.iter().map(total).collect(),
+        hosts: watch.into_iter().map(host_watch).collect(),
+        signals: signals
+            .into_iter()
+            .map(|signal| Signal {
+                host: signal.host,
+                at: signal.at,
+                kind: CoSignalKind::try_from(i32::from(signal.kind)).unwrap_or_default(),
+                independent: signal.independent,
+                name: signal.name,
+                detail: signal.detail,
+                device: signal.device,
+            })
+            .collect(),
+        shaping: shaping
+            .into_iter()
+            .map(|shaping| Shaping {
+                host: shaping.host,
+                wire: shaping.wire,
+                rate_bps: unsigned(shaping.rate_bps),
+                windows: unsigned(shaping.windows),
+                invalid: unsigned(shaping.invalid),
+            })
+            .collect(),
+    };
+    let verdict = diagnosis::diagnose(&case);
+    store.keep_verdict(key, &stored(&verdict), now).await?;
+    Ok(Diagnosed {
+        verdict,
+        failures,
+        totals,
+    })
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// When the attempt ran, as well as it is known.
+fn window(
+    attempt: &Attempt,
+    failures: &[Failure],
+    now: OffsetDateTime,
+) -> (OffsetDateTime, OffsetDateTime) {
+    let first = failures.first().map(|failure| failure.first_at);
+    let last = failures.last().map(|failure| failure.last_at);
+    let from = attempt.started_at.or(first).unwrap_or(attempt.listed_at);
+    let running = attempt.state == 2;
+    let to = attempt
+        .ended_at
+        .or(if running { Some(now) } else { last })
+        .unwrap_or(now);
+    (from.min(to), from.max(to))
+}
+
+fn chain(failure: &Failure) -> Chain {
+    let arguments: Arguments = failure
+        .arguments
+        .as_deref()
+        .and_then(|json| serde_json::from_str(json).ok())
+        .unwrap_or_default();
+    Chain {
+        host: failure.host.clone(),
+        first_at: failure.first_at,
+        last_at: failure.last_at,
+        count: unsigned(failure.count),
+        verb: Verb::try_from(i32::from(failure.verb)).unwrap_or_default(),
+        steps: failure
+            .steps
+            .iter()
+            .map(|step| Step {
+                function: step.function.clone(),
+                module: step.module.clone(),
+                layer: Layer::try_from(i32::from(step.layer)).unwrap_or_default(),
+                errno: step.errno,
+            })
+            .collect(),
+        driver: failure.driver.clone(),
+        device: failure.device.clone(),
+        tgid: failure.tgid,
+        tid: failure.tid,
+        comm: failure.comm.clone(),
+        rank: failure.rank,
+        flags: ChainFlags {
+            expected: failure.expected,
+            swallowed: failure.swallowed,
+            incomplete: failure.incomplete,
+        },
+        arguments,
+    }
+}
+
+fn total(total: &StoredTotal) -> Total {
+    Total {
+        host: total.host.clone(),
+        function: total.function.clone(),
+        layer: Layer::try_from(i32::from(total.layer)).unwrap_or_default(),
+        errno: total.errno,
+        count: unsigned(total.count),
+    }
+}
+
+/// The messages were validated when they came; one that a later version wrote and this
+/// one cannot read counts as not sent.
+fn host_watch(watch: StoredWatch) -> HostWatch {
+    let probes = watch
+        .probe_report
+        .and_then(|body| ProbeReport::decode(body.as_slice()).ok());
+    let world = watch
+        .inventory
+        .and_then(|body| Inventory::decode(body.as_slice()).ok());
+    HostWatch {
+        host: watch.host,
+        known: watch.known,
+        probes: probes.map(watched),
+        world: world.map(|inventory| host_world(&inventory)),
+        watched_seconds: watch.watched_seconds,
+        attempt_seconds: watch.attempt_seconds,
+        drops: unsigned(watch.drops),
+        counter_overflow: unsigned(watch.counter_overflow),
+    }
+}
+
+fn watched(report: ProbeReport) -> Probes {
+    let probes = report
+        .probes
+        .iter()
+        .map(|probe| WatchedProbe {
+            hook: probe.hook.clone(),
+            layer: probe.layer(),
+            verb: probe.verb(),
+            logical: probe.logical,
+            state: match probe.state() {
+                ProbeState::Attached => diagnosis::ProbeState::Attached,
+                ProbeState::Replaced => diagnosis::ProbeState::Replaced,
+                ProbeState::Detached => diagnosis::ProbeState::Detached,
+                ProbeState::Missing | ProbeState::Unspecified => diagnosis::ProbeState::Missing,
+            },
+            reason: probe.reason.clone(),
+        })
+        .collect();
+    Probes {
+        obstacle: report.obstacle,
+        probes,
+    }
+}
+
+fn host_world(inventory: &Inventory) -> HostWorld {
+    let peer = inventory.peer_memory.as_ref();
+    HostWorld {
+        memlock_bytes: inventory
+            .limits
+            .as_ref()
+            .and_then(|limits| limits.memlock_bytes),
+        limits_told: inventory.limits.is_some(),
+        peer_modules: peer.map(|peer| peer.modules.clone()).unwrap_or_default(),
+        dmabuf: peer.is_some_and(|peer| peer.dmabuf),
+        gpu_driver: inventory
+            .gpu
+            .as_ref()
+            .map(|gpu| gpu.name.clone())
+            .unwrap_or_default(),
+    }
+}
+
+fn class_name(class: VerdictClass) -> String {
+    names::without(class.as_str_name(), "VERDICT_CLASS_")
+}
+
+fn small(value: i32) -> i16 {
+    i16::try_from(value).unwrap_or(0)
+}
+
+fn stored(verdict: &Verdict) -> StoredVerdict {
+    StoredVerdict {
+        class: class_name(verdict.class),
+        layer: small(verdict.layer.into()),
+        verb: small(verdict.verb.into()),
+        function: verdict.function.clone(),
+        module: verdict.module.clone(),
+        errno: verdict.errno,
+        errno_name: verdict.errno_name.clone(),
+        hosts: verdict.hosts.clone(),
+        devices: verdict.devices.clone(),
+        first_at: verdict.first_at,
+        confidence: confidence_name(verdict.confidence),
+        route_to: verdict.route_to.clone(),
+        rule: verdict.rule.to_owned(),
+        evidence: verdict.evidence.clone(),
+        against: verdict.against.clone(),
+        unwatched: verdict.unwatched.clone(),
+        summary: verdict.summary.clone(),
+        meaning: verdict.meaning.clone(),
+        next_steps: verdict.next_steps.clone(),
+    }
+}
+
+fn confidence_name(confidence: Confidence) -> String {
+    names::without(confidence.as_str_name(), "CONFIDENCE_")
+}
+
+/// As the contract holds it.
+pub(crate) fn verdict_to_proto(verdict: Verdict) -> VerdictMessage {
+    VerdictMessage {
+        class: verdict.class.into(),
+        layer: verdict.layer.into(),
+        function: verdict.function,
+        module: verdict.module,
+        errno: u32::try_from(verdict.errno).unwrap_or(0),
+        errno_name: verdict.errno_name,
+        hosts: verdict.hosts,
+        devices: verdict.devices,
+        first_at: verdict.first_at.map(times::to_proto),
+        confidence: verdict.confidence.into(),
+        route_to: verdict.route_to,
+        rule: verdict.rule.to_owned(),
+        evidence: verdict.evidence,
+        against: verdict.against,
+        unwatched: verdict.unwatched,
+        summary: verdict.summary,
+        meaning: verdict.meaning,
+        next_steps: verdict.next_steps,
+        verb: verdict.verb.into(),
+        chain: verdict
+            .chain
+            .into_iter()
+            .map(|step| ChainStep {
+                errno_name: errno::name(step.errno),
+                errno: u32::try_from(step.errno).unwrap_or(0),
+                function: step.function,
+                module: step.module,
+                layer: step.layer.into(),
+            })
+            .collect(),
+    }
+}
+
+/// As the contract holds it.
+pub(crate) fn total_to_proto(total: StoredTotal) -> FailureTotal {
+    FailureTotal {
+        errno_name: errno::name(total.errno),
+        errno: u32::try_from(total.errno).unwrap_or(0),
+        host: total.host,
+        function: total.function,
+        module: total.module,
+        layer: i32::from(total.layer),
+        count: unsigned(total.count),
+    }
+}

@@ -1,0 +1,175 @@
+//! The RPCs.
+
+use prost::Message;
+use rdmesh_proto::collector::v1::query_service_server::QueryService;
+use rdmesh_proto::collector::v1::{
+    DiagnoseRequest, DiagnoseResponse, GetHostProbesRequest, GetHostProbesResponse,
+    ListAgentsRequest, ListAgentsResponse, ListFailuresRequest, ListFailuresResponse,
+};
+use rdmesh_proto::tracer::v1::ProbeReport;
+use rdmesh_store::Store;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+use crate::ingest::Now;
+use crate::query::{agents, diagnose, failures, page};
+use crate::{attempt, jobs, status, times};
+
+/// Agents of a page unless asked for otherwise.
+const AGENTS_DEFAULT: u32 = 1_000;
+/// Agents of a page at most: some 3 MB.
+const AGENTS_MAX: u32 = 10_000;
+/// Failures that come with a verdict: more than a person reads; ListFailures has all.
+const FAILURES_WITH_VERDICT: usize = 200;
+/// Totals that come with a verdict, the largest first.
+const TOTALS_WITH_VERDICT: usize = 1_000;
+
+/// What people and programs ask.
+#[derive(Debug)]
+pub struct Queries {
+    store: Store,
+    ready: watch::Receiver<bool>,
+    now: Now,
+}
+
+impl Queries {
+    /// The service over `store`; `ready` says whether the schema is there.
+    #[must_use]
+    pub fn new(store: Store, ready: watch::Receiver<bool>, now: Now) -> Self {
+        Self { store, ready, now }
+    }
+
+    fn check_ready(&self) -> Result<(), Status> {
+        if *self.ready.borrow() {
+            Ok(())
+        } else {
+            Err(status::not_ready())
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl QueryService for Queries {
+    async fn list_failures(
+        &self,
+        request: Request<ListFailuresRequest>,
+    ) -> Result<Response<ListFailuresResponse>, Status> {
+        let filter =
+            failures::filter(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
+        self.check_ready()?;
+        let mut found = self
+            .store
+            .list_failures(&filter)
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        let more = page::cut(&mut found, filter.limit);
+        let next_page_token = match found.last() {
+            Some(last) if more => page::failures_token(&last.cursor),
+            _ => String::new(),
+        };
+        let failures = found.into_iter().map(failures::to_proto).collect();
+        Ok(Response::new(ListFailuresResponse {
+            failures,
+            next_page_token,
+        }))
+    }
+
+    async fn diagnose(
+        &self,
+        request: Request<DiagnoseRequest>,
+    ) -> Result<Response<DiagnoseResponse>, Status> {
+        let request = request.into_inner();
+        self.check_ready()?;
+        let (found, _) = jobs::find(
+            &self.store,
+            &request.job_id,
+            request.requeue,
+            request.restart,
+        )
+        .await?;
+        let now = (self.now)();
+        let diagnosed = diagnose::diagnose_attempt(&self.store, &found, now)
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        let job = jobs::with_placements(&self.store, found).await?;
+        let failures = diagnosed.failures.into_iter().take(FAILURES_WITH_VERDICT);
+        let totals = diagnosed.totals.into_iter().take(TOTALS_WITH_VERDICT);
+        Ok(Response::new(DiagnoseResponse {
+            job: Some(job),
+            verdict: Some(diagnose::verdict_to_proto(diagnosed.verdict)),
+            failures: failures.map(failures::to_proto).collect(),
+            totals: totals.map(diagnose::total_to_proto).collect(),
+        }))
+    }
+
+    async fn list_agents(
+        &self,
+        request: Request<ListAgentsRequest>,
+    ) -> Result<Response<ListAgentsResponse>, Status> {
+        let request = request.into_inner();
+        let size = page::size(request.page_size, AGENTS_DEFAULT, AGENTS_MAX)
+            .map_err(|e| status::from_bad_request(&e))?;
+        let offset = page::read_offset_token(&request.page_token)
+            .map_err(|e| status::from_bad_request(&e))?;
+        self.check_ready()?;
+        let now = (self.now)();
+        let all = self
+            .store
+            .agents()
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        let mut agents: Vec<_> = all.into_iter().map(|a| agents::to_proto(a, now)).collect();
+        agents::order(&mut agents);
+        let end = offset.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+        let next_page_token = if end < agents.len() {
+            page::offset_token(end)
+        } else {
+            String::new()
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let agents = agents.into_iter().skip(offset).take(size).collect();
+        Ok(Response::new(ListAgentsResponse {
+            agents,
+            next_page_token,
+        }))
+    }
+
+    async fn get_host_probes(
+        &self,
+        request: Request<GetHostProbesRequest>,
+    ) -> Result<Response<GetHostProbesResponse>, Status> {
+        let host = attempt::host("host", &request.get_ref().host)
+            .map_err(|e| status::from_bad_request(&e))?;
+        self.check_ready()?;
+        let stored = self
+            .store
+            .last_probe_report(&host)
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        let Some(stored) = stored else {
+            let known = self
+                .store
+                .host_is_known(&host)
+                .await
+                .map_err(|e| status::from_store(&e))?;
+            return Err(Status::not_found(if known {
+                format!("{host} has sent no probe report yet; is its tracer up to date?")
+            } else {
+                format!(
+                    "{host} has never reported; does its tracer run, and does it name itself \
+                     like this? `rdmesh fleet` lists all that reported"
+                )
+            }));
+        };
+        let report = ProbeReport::decode(stored.body.as_slice()).map_err(|error| {
+            Status::internal(format!(
+                "the stored probe report of {host} does not read: {error}"
+            ))
+        })?;
+        Ok(Response::new(GetHostProbesResponse {
+            host,
+            reported_at: Some(times::to_proto(stored.received_at)),
+            report: Some(report),
+        }))
+    }
+}

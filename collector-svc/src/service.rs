@@ -1,0 +1,157 @@
+//! The collector, put together.
+
+use std::future::Future;
+use std::time::Duration;
+
+use rdmesh_proto::collector::v1::ingest_service_server::IngestServiceServer;
+use rdmesh_proto::collector::v1::job_service_server::JobServiceServer;
+use rdmesh_proto::collector::v1::query_service_server::QueryServiceServer;
+use rdmesh_services::limited;
+use rdmesh_services::server::{self, Listener, Server, ServerError};
+use rdmesh_services::shutdown::Budget;
+use rdmesh_store::{Store, StoreError};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic::server::NamedService;
+
+use crate::config::{CollectorConfig, IngestConfig};
+use crate::ingest::{Ingest, Queue, Writer, WriterPace};
+use crate::jobs::Jobs;
+use crate::query::Queries;
+use crate::upkeep::Upkeep;
+
+/// Why the collector ended before it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server cannot serve.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The upkeep ended by itself.
+    #[error("the upkeep task ended unexpectedly: {0}")]
+    Upkeep(String),
+}
+
+/// A collector that is built and not yet serving.
+#[derive(Debug)]
+pub struct Collector {
+    server: Server,
+    upkeep: Upkeep,
+    writers: JoinSet<()>,
+    store: Store,
+    grace: Duration,
+}
+
+impl Collector {
+    /// Builds the collector. Postgres need not be there yet. `now` reads the clock.
+    ///
+    /// # Errors
+    /// When the database URL cannot be read.
+    pub fn new(
+        config: &CollectorConfig,
+        now: fn() -> OffsetDateTime,
+    ) -> Result<Self, CollectorError> {
+        let store = Store::new(&config.database.options())?;
+        let (ready, is_ready) = watch::channel(false);
+        let writers = usize::try_from(config.ingest.writers).unwrap_or(1);
+        let queue_mib = usize::try_from(config.ingest.queue_mib).unwrap_or(usize::MAX);
+        let (queue, ends) = Queue::new(queue_mib, writers);
+        let mut tasks = JoinSet::new();
+        for end in ends {
+            tasks.spawn(Writer::new(store.clone(), pace(&config.ingest)).run(end));
+        }
+        let mut server = Server::new();
+        let ending = server.ending();
+        let ingest = Ingest::new(store.clone(), queue, is_ready.clone(), ending.clone(), now);
+        server
+            .add(limited!(IngestServiceServer::new(ingest)))
+            .add(limited!(JobServiceServer::new(Jobs::new(
+                store.clone(),
+                is_ready.clone(),
+                now
+            ))))
+            .add(limited!(QueryServiceServer::new(Queries::new(
+                store.clone(),
+                is_ready,
+                now
+            ))));
+        let upkeep = Upkeep {
+            store: store.clone(),
+            health: server.health(),
+            services: vec![
+                <IngestServiceServer<Ingest> as NamedService>::NAME,
+                <JobServiceServer<Jobs> as NamedService>::NAME,
+                <QueryServiceServer<Queries> as NamedService>::NAME,
+            ],
+            keep: config.retention.keep(),
+            now,
+            ending,
+            ready,
+        };
+        Ok(Self {
+            server,
+            upkeep,
+            writers: tasks,
+            store,
+            grace: config.server.grace(),
+        })
+    }
+
+    /// Serves on `listener` until `end` completes, then lets streams and writers finish.
+    ///
+    /// # Errors
+    /// When the schema cannot be brought up to date, or the server fails.
+    pub async fn serve<D>(
+        self,
+        listener: impl Into<Listener>,
+        end: impl Future<Output = D>,
+    ) -> Result<Budget, CollectorError> {
+        let Self {
+            server,
+            upkeep,
+            mut writers,
+            store,
+            grace,
+        } = self;
+        // Until the schema is there; the upkeep says when.
+        upkeep.say(false).await;
+        let mut upkeep = tokio::spawn(upkeep.run());
+        let mut failed = None;
+        let asked = async {
+            tokio::select! {
+                _ = end => {}
+                ended = &mut upkeep => failed = Some(ended),
+            }
+        };
+        let budget = server.serve(listener, asked, grace).await?;
+        // The services are gone, and with them the queue's way in.
+        let drained = async { while writers.join_next().await.is_some() {} };
+        budget.step("write what waits", drained).await;
+        budget.step("close the store", store.close()).await;
+        match failed {
+            None => Ok(budget),
+            Some(Ok(Ok(()))) => Ok(budget),
+            Some(Ok(Err(error))) => Err(error.into()),
+            Some(Err(error)) => Err(CollectorError::Upkeep(error.to_string())),
+        }
+    }
+}
+
+fn pace(config: &IngestConfig) -> WriterPace {
+    WriterPace {
+        batch_items: usize::try_from(config.batch_items).unwrap_or(usize::MAX),
+        batch_wait: Duration::from_millis(u64::from(config.batch_wait_ms)),
+        retry_for: Duration::from_secs(u64::from(config.retry_seconds)),
+    }
+}
+
+/// Binds what the configuration names.
+///
+/// # Errors
+/// When the address is not allowed or taken.
+pub async fn bind(config: &CollectorConfig) -> Result<Listener, CollectorError> {
+    Ok(server::bind(&config.server).await?)
+}

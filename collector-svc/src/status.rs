@@ -1,0 +1,69 @@
+//! The one place where errors become gRPC status.
+
+use rdmesh_store::StoreError;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+
+use crate::attempt::BadRequest;
+
+/// Metadata key of the wait before a call is worth repeating, seconds.
+const RETRY_AFTER: &str = "retry-after";
+
+/// A call that the store could not serve.
+pub(crate) fn from_store(error: &StoreError) -> Status {
+    let code = match error {
+        StoreError::Unavailable(_)
+        | StoreError::Conflict(_)
+        | StoreError::NoPartition(_)
+        // The agent says Hello again when it comes back.
+        | StoreError::UnknownRun => Code::Unavailable,
+        StoreError::NoRoom(_) => Code::ResourceExhausted,
+        StoreError::TooSlow(_) => Code::DeadlineExceeded,
+        StoreError::Data(_) => Code::InvalidArgument,
+        StoreError::Permission(_)
+        | StoreError::Schema(_)
+        | StoreError::ServerTooOld { .. }
+        | StoreError::Url(_) => Code::FailedPrecondition,
+        StoreError::Other(_) => Code::Internal,
+    };
+    let mut status = Status::new(code, error.to_string());
+    if error.is_retryable() {
+        let seconds = error.retry_after().as_secs().max(1);
+        status
+            .metadata_mut()
+            .insert(RETRY_AFTER, MetadataValue::from(seconds));
+    }
+    status
+}
+
+/// A request that says something that is not allowed.
+pub(crate) fn from_bad_request(error: &BadRequest) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+/// While the schema is not there yet.
+pub(crate) fn not_ready() -> Status {
+    let mut status = Status::unavailable(
+        "the collector waits for Postgres (see its log); try again in a few seconds",
+    );
+    status
+        .metadata_mut()
+        .insert(RETRY_AFTER, MetadataValue::from(2));
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_tried_again_says_when() {
+        let status = from_store(&StoreError::Unavailable("gone".into()));
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.metadata().get(RETRY_AFTER).unwrap(), "1");
+        assert!(status.message().contains("tried again"));
+        let status = from_store(&StoreError::Data("x".into()));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.metadata().get(RETRY_AFTER).is_none());
+    }
+}

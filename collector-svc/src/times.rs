@@ -1,0 +1,101 @@
+//! Between the contract's timestamps and the times used inside.
+
+use prost_types::Timestamp;
+use time::OffsetDateTime;
+
+const NANOS_A_SECOND: i128 = 1_000_000_000;
+
+/// A time that the contract cannot hold or a sane host cannot mean.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{field} is no time: {seconds} s and {nanos} ns since 1970; allowed are the years 1970 to 9999"
+)]
+pub(crate) struct BadTime {
+    field: &'static str,
+    seconds: i64,
+    nanos: i32,
+}
+
+/// A timestamp of the contract, named by `field` when it is none.
+pub(crate) fn from_proto(
+    field: &'static str,
+    timestamp: &Timestamp,
+) -> Result<OffsetDateTime, BadTime> {
+    let bad = BadTime {
+        field,
+        seconds: timestamp.seconds,
+        nanos: timestamp.nanos,
+    };
+    let in_range = timestamp.seconds >= 0 && (0..1_000_000_000).contains(&timestamp.nanos);
+    if !in_range {
+        return Err(bad);
+    }
+    let nanos = i128::from(timestamp.seconds) * NANOS_A_SECOND + i128::from(timestamp.nanos);
+    OffsetDateTime::from_unix_timestamp_nanos(nanos).map_err(|_| bad)
+}
+
+/// The same for a field that may be absent.
+pub(crate) fn optional(
+    field: &'static str,
+    timestamp: Option<&Timestamp>,
+) -> Result<Option<OffsetDateTime>, BadTime> {
+    timestamp
+        .map(|timestamp| from_proto(field, timestamp))
+        .transpose()
+}
+
+/// As the contract holds it.
+pub(crate) fn to_proto(at: OffsetDateTime) -> Timestamp {
+    Timestamp {
+        seconds: at.unix_timestamp(),
+        nanos: i32::try_from(at.nanosecond()).unwrap_or(0),
+    }
+}
+
+/// Nanoseconds since 1970; `None` beyond the calendar (year 9999) and what Postgres holds.
+pub(crate) fn from_unix_ns(nanos: i64) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(nanos)).ok()
+}
+
+/// Nanoseconds since 1970. Saturates in the year 2262, where i64 ends.
+pub(crate) fn to_unix_ns(at: OffsetDateTime) -> i64 {
+    i64::try_from(at.unix_timestamp_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Nanoseconds as people read them: `+3.200 s`.
+pub(crate) fn signed_seconds(nanos: i64) -> String {
+    let sign = if nanos < 0 { '-' } else { '+' };
+    let millis = nanos.unsigned_abs() / 1_000_000;
+    format!("{sign}{}.{:03} s", millis / 1_000, millis % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    #[test]
+    fn times_survive_the_way_there_and_back() {
+        let at = datetime!(2026-11-25 12:00:00.123456789 UTC);
+        assert_eq!(from_proto("at", &to_proto(at)).unwrap(), at);
+    }
+
+    #[test]
+    fn what_is_no_time_is_named() {
+        for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MAX, 0)] {
+            let refused = from_proto("hello.started_at", &Timestamp { seconds, nanos });
+            assert!(
+                refused
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with("hello.started_at is no time")
+            );
+        }
+    }
+
+    #[test]
+    fn jumps_are_written_with_their_sign() {
+        assert_eq!(signed_seconds(3_200_000_000), "+3.200 s");
+        assert_eq!(signed_seconds(-50_000_000), "-0.050 s");
+    }
+}
