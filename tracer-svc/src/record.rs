@@ -309,6 +309,10 @@ impl fmt::Debug for Identity {
 
 /// What the rings carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "almost all are records, and an allocation for each would cost more than the room"
+)]
 pub enum Event {
     /// A failing return, or an asynchronous event.
     Record(Record),
@@ -350,3 +354,6 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_ne_bytes(array_at(bytes, offset))
 }
+
+#[cfg(test)]
+mod tests;

@@ -220,6 +220,13 @@ impl Blob {
         })
     }
 
+    /// How far a BTF that continues this one starts: types and bytes of strings.
+    #[must_use]
+    pub fn extent(&self) -> (u32, u32) {
+        let types = (self.first_id - 1).saturating_add(self.count());
+        (types, self.end_of_strings())
+    }
+
     /// Number of types, void not counted.
     fn count(&self) -> u32 {
         u32::try_from(self.offsets.len()).unwrap_or(u32::MAX)

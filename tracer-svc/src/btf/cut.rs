@@ -71,6 +71,12 @@ impl Copy<'_> {
             return Err(BtfError::TooDeep(id));
         }
         let found = self.kernel.get(id)?;
+        if !matches!(found.kind, Kind::Struct | Kind::Union | Kind::Enum) {
+            return Err(BtfError::Unexpected {
+                id,
+                wanted: "a struct, union or enum",
+            });
+        }
         let mut extra = Vec::with_capacity(found.extra.len() / 4);
         if found.kind == Kind::Enum {
             for value in found.extra.chunks_exact(8) {

@@ -20,4 +20,6 @@ pub use prototype::{
 pub use write::Writer;
 
 #[cfg(test)]
+pub(crate) mod synthetic;
+#[cfg(test)]
 mod tests;

@@ -11,6 +11,8 @@ pub struct Writer {
     strings: Vec<u8>,
     known: HashMap<Vec<u8>, u32>,
     count: u32,
+    /// Ids and strings of the BTF that this one continues, if any.
+    before: (u32, u32),
 }
 
 impl Default for Writer {
@@ -21,11 +23,23 @@ impl Default for Writer {
             strings: vec![0],
             known: HashMap::new(),
             count: 0,
+            before: (0, 0),
         }
     }
 }
 
 impl Writer {
+    /// A writer of a module's BTF, which continues that of the kernel: `types`
+    /// and `strings` are how many types and bytes of strings the other one has.
+    #[must_use]
+    pub fn continuing(types: u32, strings: u32) -> Self {
+        Self {
+            strings: Vec::new(),
+            before: (types, strings),
+            ..Self::default()
+        }
+    }
+
     /// Offset of a string, added once.
     pub fn string(&mut self, name: &[u8]) -> u32 {
         if name.is_empty() {
@@ -34,7 +48,7 @@ impl Writer {
         if let Some(offset) = self.known.get(name) {
             return *offset;
         }
-        let offset = u32::try_from(self.strings.len()).unwrap_or(0);
+        let offset = self.before.1 + u32::try_from(self.strings.len()).unwrap_or(0);
         self.strings.extend_from_slice(name);
         self.strings.push(0);
         self.known.insert(name.to_vec(), offset);
@@ -44,7 +58,7 @@ impl Writer {
     /// The id that the next [`Writer::add`] will give.
     #[must_use]
     pub fn next_id(&self) -> u32 {
-        self.count + 1
+        self.before.0 + self.count + 1
     }
 
     /// Adds a type; `extra` are its members or the like as words. Returns its id.
@@ -61,7 +75,7 @@ impl Writer {
             self.types.extend_from_slice(&word.to_ne_bytes());
         }
         self.count += 1;
-        self.count
+        self.before.0 + self.count
     }
 
     /// The whole as bytes.

@@ -40,12 +40,11 @@ pub(super) fn check() -> Result<(), LoadError> {
     }
     // The file is absent where securityfs is not mounted; then the kernel says no
     // later, when a program asks to read its memory.
-    if let Ok(text) = fs::read_to_string("/sys/kernel/security/lockdown") {
-        if text.contains("[confidentiality]") {
-            return Err(LoadError::Lockdown {
-                mode: "confidentiality".to_owned(),
-            });
-        }
+    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    if lockdown.contains("[confidentiality]") {
+        return Err(LoadError::Lockdown {
+            mode: "confidentiality".to_owned(),
+        });
     }
     Ok(())
 }

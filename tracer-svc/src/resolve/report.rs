@@ -143,8 +143,12 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "{} of 13 logical hooks served, {} probes attached",
+            "{} of {} logical hooks served, {} probes attached",
             self.thirteen_served(),
+            self.hooks
+                .iter()
+                .filter(|h| h.hook.group == Group::Thirteen)
+                .count(),
             self.attached()
         )
     }
