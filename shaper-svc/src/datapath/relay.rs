@@ -139,6 +139,10 @@ impl<P: Port, C: Clock> DataPath<P, C> {
                 }
             }
             self.drain();
+            let now_ps = self.clock.now_ps();
+            for route in &mut self.routes {
+                route.close_window(0, now_ps, &self.gaps);
+            }
         }));
         if let Err(panic) = outcome {
             thread.report_fault(words_of(panic.as_ref()).to_owned());

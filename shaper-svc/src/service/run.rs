@@ -27,6 +27,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// is known that well.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
+/// Time for the last windows to reach the collector: a live one on the same site
+/// acknowledges within tens of milliseconds, and until the next start no frame passes.
+const LAST_WINDOWS: Duration = Duration::from_secs(1);
+
 /// Name of the service in the health service.
 const SERVICE: &str = "rdmesh.shaper.v1.ShaperService";
 
@@ -114,6 +118,7 @@ pub async fn serve<D>(
     note_stop(&shared, "the service was stopped");
     let wires = path.links.len();
     (0..wires).for_each(|wire| shared.bypass_in_hardware(wire, true));
+    windows.collect(&path, SystemTime::now());
     let stopped = budget.step("stop the data path", tokio::task::spawn_blocking(move || {
         path.stop();
         path
@@ -121,7 +126,7 @@ pub async fn serve<D>(
     if let Some(Ok(path)) = stopped.await {
         windows.collect(&path, SystemTime::now());
     }
-    let drained = uplink.drain(budget.left()).await;
+    let drained = uplink.drain(budget.left().min(LAST_WINDOWS)).await;
     if !drained.is_complete() {
         tracing::warn!(?drained, "the collector did not take the last windows");
     }
