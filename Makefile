@@ -17,14 +17,17 @@ help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
 
 setup:
-	@tests/setup.sh
+	@tests/setup.sh test
 
-# Everything is built once, with one optimised profile: tests and binaries alike.
+# Everything is built with one optimised profile: tests and binaries alike.
 build: setup
 	cargo build --release --locked --workspace
 
-# KEEP=1 leaves the lab running and prints how to look around.
-demo: build
+# What the demo starts. KEEP=1 leaves the lab running and prints how to look around.
+DEMO := rdmesh-client rdmesh-collector rdmesh-guest rdmesh-lab rdmesh-tracer rdmesh-verbs
+demo:
+	@tests/setup.sh demo
+	cargo build --release --locked $(DEMO:%=-p %)
 	$(BIN)/rdmesh-lab demo $(if $(KEEP),--keep)
 
 # TESTS narrows it down: make test TESTS='-E "package(rdmesh-store)"'
@@ -32,7 +35,7 @@ test: build
 	cargo nextest run --release --locked --workspace --no-fail-fast $(TESTS)
 
 lint: 
-	@tests/setup.sh --lint
+	@tests/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	cargo deny --log-level error check bans licenses sources

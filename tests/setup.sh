@@ -3,15 +3,17 @@
 # and says what and why. Run by `make demo`, `make test` and `make lint`; a
 # second run finds everything in place and does nothing.
 #
-#   tests/setup.sh [--lint]
+#   tests/setup.sh demo     for the demo
+#   tests/setup.sh test     for everything that is built and tested
+#   tests/setup.sh lint     and the linters
 #
 # Only apt-get is run with sudo, and only when something is missing.
 set -euo pipefail
 
 cache="${RDMESH_CACHE:-$HOME/.cache/rdmesh}"
 tools="$cache/tools"
-lint=no
-[ "${1:-}" = "--lint" ] && lint=yes
+purpose="${1:-test}"
+case "$purpose" in demo | test | lint) ;; *) echo "setup: demo, test or lint, not $purpose" >&2; exit 2 ;; esac
 
 minimum_rust=1.88
 
@@ -40,6 +42,9 @@ cmd:python3                                python3           carries the pinned 
 glob:/usr/lib/python3*/venv/__init__.py    python3-venv      carries the pinned tools
 glob:/usr/lib/python3*/ensurepip/__init__.py python3-venv    carries the pinned tools
 file:/etc/ssl/certs/ca-certificates.crt    ca-certificates   reaches the registries
+TABLE
+  [ "$purpose" = demo ] || cat <<'TABLE'
+glob:/usr/lib/*/pkgconfig/libdpdk.pc       libdpdk-dev       the shaper's ports
 TABLE
 }
 
@@ -75,7 +80,7 @@ if ! rust_is_enough; then
   say "setup: cargo and rustc $minimum_rust or newer are missing: they build rdmesh"
   missing+=(cargo-web rustc-web)
 fi
-if [ "$lint" = yes ]; then
+if [ "$purpose" = lint ]; then
   cargo fmt --version >/dev/null 2>&1 || missing+=(rustfmt-web)
   cargo clippy --version >/dev/null 2>&1 || missing+=(rust-web-clippy)
 fi
