@@ -57,6 +57,18 @@ pub(super) struct Link {
     pub(super) kind: u16,
 }
 
+impl Link {
+    #[inline]
+    fn of(header: &[u8; 14], kind: u16) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
+        Self {
+            first: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            second: u32::from_be_bytes([i, j, k, l]),
+            kind,
+        }
+    }
+}
+
 /// What the headers of a frame are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
@@ -84,8 +96,8 @@ const PLAIN_ROCE6_BYTES: usize = 14 + 40 + PLAIN_SEGMENT_BYTES as usize;
 /// UDP and the transport header, bytes.
 const PLAIN_SEGMENT_BYTES: u16 = 8 + 12;
 
-/// The same as [`read`] for the commonest header over IPv4, nothing for any other: one
-/// look at fixed places where [`read`] goes step by step.
+/// One look at fixed places, where [`read`] goes step by step: the same as that for
+/// RoCEv2 over IPv4 without options or tags, nothing for any other frame.
 #[inline]
 pub(super) fn read_plain_roce4(head: &[u8]) -> Option<(u32, Bth)> {
     let head = head.first_chunk::<PLAIN_ROCE4_BYTES>()?;
@@ -99,7 +111,7 @@ pub(super) fn read_plain_roce4(head: &[u8]) -> Option<(u32, Bth)> {
     is_plain.then(|| (to, Bth::read(*bth)))
 }
 
-/// The same over IPv6.
+/// The same for RoCEv2 over IPv6 without extensions or tags.
 #[inline]
 pub(super) fn read_plain_roce6(head: &[u8]) -> Option<(u128, Bth)> {
     let head = head.first_chunk::<PLAIN_ROCE6_BYTES>()?;
@@ -111,6 +123,18 @@ pub(super) fn read_plain_roce6(head: &[u8]) -> Option<(u128, Bth)> {
     let bth = head.last_chunk::<BTH_BYTES>()?;
     let to = head[38..54].first_chunk::<16>()?;
     is_plain.then(|| (u128::from_be_bytes(*to), Bth::read(*bth)))
+}
+
+/// The same for frames that are neither IP nor tagged.
+#[inline]
+pub(super) fn read_plain_link(head: &[u8]) -> Option<Link> {
+    let header = head.first_chunk::<14>()?;
+    let kind = u16::from_be_bytes([header[12], header[13]]);
+    let is_plain = !matches!(
+        kind,
+        TYPE_IPV4 | TYPE_IPV6 | TYPE_8021Q | TYPE_8021AD | TYPE_QINQ
+    );
+    is_plain.then(|| Link::of(header, kind))
 }
 
 /// Reads the first [`HEAD_BYTES`] of a frame.
@@ -133,14 +157,7 @@ pub(super) fn read(head: &[u8]) -> Found {
     match kind {
         TYPE_IPV4 => read_ipv4(rest).unwrap_or(Found::Malformed),
         TYPE_IPV6 => read_ipv6(rest).unwrap_or(Found::Malformed),
-        _ => {
-            let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *link;
-            Found::Link(Link {
-                first: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-                second: u32::from_be_bytes([i, j, k, l]),
-                kind,
-            })
-        }
+        _ => Found::Link(Link::of(link, kind)),
     }
 }
 

@@ -78,26 +78,27 @@ impl Classifier {
     #[inline]
     #[must_use]
     pub fn classify(&self, head: &[u8]) -> Verdict {
-        let (key, bth) = if let Some((to, bth)) = headers::read_plain_roce4(head) {
-            (self.spread.roce4(to, bth.destination_qp), bth)
+        let (key, kind) = if let Some((to, bth)) = headers::read_plain_roce4(head) {
+            (self.spread.roce4(to, bth.destination_qp), Kind::Roce(bth))
+        } else if let Some(link) = headers::read_plain_link(head) {
+            (self.spread.link(&link), Kind::Link)
         } else if let Some((to, bth)) = headers::read_plain_roce6(head) {
-            (self.spread.roce6(to, bth.destination_qp), bth)
+            (self.spread.roce6(to, bth.destination_qp), Kind::Roce(bth))
         } else {
             return self.classify_any(head);
         };
-        Verdict {
-            key,
-            kind: Kind::Roce(bth),
-        }
+        Verdict { key, kind }
     }
 
+    /// The same for any frame, step by step.
+    #[inline(never)]
     fn classify_any(&self, head: &[u8]) -> Verdict {
         let (key, kind) = match headers::read(head) {
             Found::Roce4(to, bth) => (self.spread.roce4(to, bth.destination_qp), Kind::Roce(bth)),
             Found::Roce6(to, bth) => (self.spread.roce6(to, bth.destination_qp), Kind::Roce(bth)),
             Found::Flow4(flow) => (self.spread.flow4(&flow), Kind::Flow),
             Found::Flow6(flow) => (self.spread.flow6(&flow), Kind::Flow),
-            Found::Link(header) => (self.spread.link(&header), Kind::Link),
+            Found::Link(link) => (self.spread.link(&link), Kind::Link),
             Found::Fragment => (self.spread.odd(), Kind::Fragment),
             Found::Malformed => (self.spread.odd(), Kind::Malformed),
         };
