@@ -1,0 +1,111 @@
+//! Three network namespaces: a sender, a receiver, and the shaper between them.
+
+use std::fs::File;
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// Removed with everything in it when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Net {
+    tag: String,
+    // One test at a time: they share two cores and measure rates.
+    _alone: File,
+}
+
+impl Net {
+    /// Lays the wires.
+    pub(crate) fn lay(tag: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join("rdmesh-veth-test.lock");
+        let alone = File::create(path)?;
+        rustix::fs::flock(&alone, rustix::fs::FlockOperation::LockExclusive)?;
+        let net = Self { tag: format!("{tag}{}", std::process::id()), _alone: alone };
+        let (a, b, s) = (net.ns("a"), net.ns("b"), net.ns("s"));
+        for ns in [&a, &b, &s] {
+            ip(&["netns", "add", ns]).context("network namespaces need root")?;
+            ip(&["-n", ns, "link", "set", "lo", "up"])?;
+        }
+        for (ns, outer, inner, address) in
+            [(&a, "eth0", "in0", "10.9.0.1/24"), (&b, "eth0", "in1", "10.9.0.2/24")]
+        {
+            ip(&["-n", ns, "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", &s])?;
+            ip(&["-n", ns, "addr", "add", address, "dev", outer])?;
+            for (ns, end) in [(ns, outer), (&s, inner)] {
+                // Or frames without checksums and above the MTU arrive at the port.
+                let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+                let mut ethtool = in_namespace(ns, "ethtool");
+                run(ethtool.args(["-K", end]).args(off))?;
+                ip(&["-n", ns, "link", "set", end, "up"])?;
+            }
+        }
+        Ok(net)
+    }
+
+    fn ns(&self, which: &str) -> String {
+        format!("rdmesh-{}-{which}", self.tag)
+    }
+
+    /// A program beside the sender.
+    pub(crate) fn sender(&self, program: &str) -> Command {
+        in_namespace(&self.ns("a"), program)
+    }
+
+    /// A program beside the receiver.
+    pub(crate) fn receiver(&self, program: &str) -> Command {
+        in_namespace(&self.ns("b"), program)
+    }
+
+    /// A program where the shaper is.
+    pub(crate) fn between(&self, program: &str) -> Command {
+        in_namespace(&self.ns("s"), program)
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for which in ["a", "b", "s"] {
+            let _ = ip(&["netns", "del", &self.ns(which)]);
+        }
+    }
+}
+
+/// A child that does not outlive the test.
+#[derive(Debug)]
+pub(crate) struct Process(pub(crate) Child);
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        Ok(Self(command.stdin(Stdio::null()).spawn()?))
+    }
+
+    /// SIGKILL, and waits.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn in_namespace(ns: &str, program: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", ns, program]);
+    command
+}
+
+fn ip(args: &[&str]) -> Result<()> {
+    run(Command::new("ip").args(args)).map(|_| ())
+}
+
+/// Runs to the end; a failure says what was run and what it said.
+pub(crate) fn run(command: &mut Command) -> Result<Output> {
+    let output = command.output().with_context(|| format!("{command:?} is not installed?"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let out = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{command:?}: {}: {said} {out}", output.status);
+    Ok(output)
+}

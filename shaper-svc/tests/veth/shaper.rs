@@ -1,0 +1,137 @@
+//! The service as a process between two namespaces.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rdmesh_proto::shaper::v1 as proto;
+use rdmesh_proto::shaper::v1::shaper_service_client::ShaperServiceClient;
+use tonic::transport::Channel;
+
+use crate::net::{Net, Process};
+
+pub(crate) type Client = ShaperServiceClient<Channel>;
+
+/// Largest time for the service to come up on a busy machine.
+const UP_WITHIN: Duration = Duration::from_secs(30);
+
+/// A shaper's files.
+#[derive(Debug)]
+pub(crate) struct Shaper {
+    directory: PathBuf,
+}
+
+impl Shaper {
+    /// A configuration of one shaped wire and the way back.
+    pub(crate) fn configure(directory: &Path, rate: &str) -> Result<Self> {
+        // A ring of 8,192 frames: a busy machine takes the core away for 50 ms at a time.
+        let device = |n: u8| {
+            format!("\"net_af_packet{n},iface=in{n},qdisc_bypass=0,framecnt=8192,blocksz=65536\"")
+        };
+        let text = format!(
+            r#"
+            host = "gpu-1"
+            state_directory = "{0}/state"
+            window_ms = 250
+            [server]
+            listen = "unix:{0}/shaper.sock"
+            [uplink]
+            collector = "127.0.0.1:1"
+            [dpdk]
+            huge_pages = false
+            file_prefix = "veth-{1}"
+            rx_descriptors = 1024
+            devices = [{2}, {3}]
+            [[wires]]
+            name = "vf0"
+            in_port = "net_af_packet0"
+            out_port = "net_af_packet1"
+            rate = "{rate}"
+            queue_frames = 8192
+            [[wires]]
+            name = "back"
+            in_port = "net_af_packet1"
+            out_port = "net_af_packet0"
+            queue_frames = 8192
+            "#,
+            directory.display(),
+            std::process::id(),
+            device(0),
+            device(1),
+        );
+        std::fs::write(directory.join("shaper.toml"), text)?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// A run that ends by itself; what it says.
+    pub(crate) fn refused(&self, net: &Net, more: &[&str]) -> Result<String> {
+        let mut command = net.between(env!("CARGO_BIN_EXE_shaper-svc"));
+        command.arg("--config").arg(self.directory.join("shaper.toml")).args(more);
+        let output = command.output()?;
+        if output.status.success() {
+            bail!("it was not refused");
+        }
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Starts the service and waits until it serves.
+    pub(crate) async fn start(&self, net: &Net) -> Result<(Process, Client)> {
+        let mut command = net.between(env!("CARGO_BIN_EXE_shaper-svc"));
+        command.arg("--config").arg(self.directory.join("shaper.toml")).stdout(Stdio::null());
+        let mut process = Process::start(&mut command)?;
+        let socket = format!("unix://{}/shaper.sock", self.directory.display());
+        let deadline = Instant::now() + UP_WITHIN;
+        loop {
+            if let Ok(mut client) = Client::connect(socket.clone()).await
+                && client.list_wires(proto::ListWiresRequest {}).await.is_ok()
+            {
+                return Ok((process, client));
+            }
+            if let Some(status) = process.0.try_wait()? {
+                bail!("the shaper ended: {status}");
+            }
+            if Instant::now() > deadline {
+                bail!("the shaper does not serve");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Sets the rate of `vf0`.
+pub(crate) async fn set_rate(client: &mut Client, rate_bps: u64) -> Result<()> {
+    let request =
+        proto::SetRateRequest { wire: "vf0".to_owned(), rate_bps, ..Default::default() };
+    client.set_rate(request).await?;
+    Ok(())
+}
+
+/// The data path's report.
+pub(crate) async fn report(client: &mut Client) -> Result<proto::GetDataPathReportResponse> {
+    let request = proto::GetDataPathReportRequest {};
+    Ok(client.get_data_path_report(request).await?.into_inner())
+}
+
+/// The mean rate of `vf0` over the next whole windows that last `seconds` together,
+/// bit/s, overhead included. The first window is left out: it began before.
+pub(crate) async fn mean_rate_bps(client: &mut Client, seconds: f64) -> Result<f64> {
+    let request = proto::WatchWiresRequest { wires: vec!["vf0".to_owned()] };
+    let mut windows = client.watch_wires(request).await?.into_inner();
+    windows.message().await?.context("a window")?;
+    let (mut bits, mut lasted) = (0.0, 0.0);
+    while lasted < seconds {
+        let window = windows.message().await?.context("a window")?.window.context("a window")?;
+        let at = |stamp: Option<prost_types::Timestamp>| {
+            let stamp = stamp.unwrap_or_default();
+            #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
+            let seconds = stamp.seconds as f64;
+            seconds + f64::from(stamp.nanos) / 1e9
+        };
+        lasted += at(window.to) - at(window.from);
+        #[expect(clippy::cast_precision_loss, reason = "bits of a quarter of a second")]
+        let sent = window.sent_bits as f64;
+        bits += sent;
+    }
+    Ok(bits / lasted)
+}
