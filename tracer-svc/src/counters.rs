@@ -37,6 +37,11 @@ pub struct ProbeLosses {
     pub overflow: u64,
     /// Failures that are in no [`CgroupCount`], because its map was full.
     pub cgroup_overflow: u64,
+    /// Calls for which the kernel did not run the program, because another task
+    /// was preempted inside it on the same processor; failed or not, nobody
+    /// knows. Only preemptible kernels do that, on a processor that several
+    /// failing tasks share.
+    pub unseen: u64,
 }
 
 /// All counters at one moment. A failure that happens during the read may be in

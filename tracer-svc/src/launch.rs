@@ -262,10 +262,17 @@ pub async fn watch<K: Kernel + 'static>(
 
 /// The exact counts of the run, for functions that failed.
 fn totals(report: &ProbeReport) -> String {
-    let failed = report.probes.iter().filter(|p| p.failures > 0);
+    let failed = report
+        .probes
+        .iter()
+        .filter(|p| p.failures > 0 || p.unseen > 0);
     let line = |p: &Probe| {
+        let unseen = match p.unseen {
+            0 => String::new(),
+            unseen => format!(", {unseen} calls unseen (the kernel preempted the probe)"),
+        };
         format!(
-            "{}: {} failures, {} records dropped\n",
+            "{}: {} failures, {} records dropped{unseen}\n",
             p.function, p.failures, p.drops
         )
     };

@@ -78,6 +78,7 @@ impl CounterMaps {
                 identities_dropped: word(&bytes, 8),
                 overflow: word(&bytes, 16),
                 cgroup_overflow: word(&bytes, 24),
+                unseen: 0,
             });
         }
         counters.by_errno.sort_unstable();

@@ -32,7 +32,7 @@ mod rings;
 mod sys;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 pub use error::LoadError;
 pub use rings::Events;
@@ -192,7 +192,18 @@ impl Tracer {
     /// # Errors
     /// The kernel refused to read a map.
     pub fn counters(&self) -> Result<Counters, LoadError> {
-        self.counters.read(self.report.probes.len())
+        let mut counters = self.counters.read(self.report.probes.len())?;
+        for (probe, link) in &self.links {
+            // A program that cannot be asked leaves its count as it is: the other
+            // counters are still exact.
+            if let (Some(losses), Ok(missed)) = (
+                counters.losses.get_mut(probe.index()),
+                sys::missed_runs(link.as_fd()),
+            ) {
+                losses.unseen = missed;
+            }
+        }
+        Ok(counters)
     }
 }
 

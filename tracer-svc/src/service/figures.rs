@@ -214,6 +214,22 @@ impl Figures {
             .build();
         let figures = self.clone();
         meter
+            .u64_observable_counter("rdmesh.tracer.calls.unseen")
+            .with_description(
+                "Calls that the kernel hid from a probe that was preempted, by function",
+            )
+            .with_callback(move |observer| {
+                let state = figures.lock();
+                for (losses, probe) in state.counters.losses.iter().zip(&state.report.probes) {
+                    if losses.unseen > 0 {
+                        let function = KeyValue::new("function", probe.function.clone());
+                        observer.observe(losses.unseen, &[function]);
+                    }
+                }
+            })
+            .build();
+        let figures = self.clone();
+        meter
             .u64_observable_counter("rdmesh.tracer.left_out")
             .with_description("What was seen and did not find room in a message, by kind")
             .with_callback(move |observer| {

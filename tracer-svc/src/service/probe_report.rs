@@ -159,6 +159,10 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
             .get(probe.id.index())
             .map_or(0, |l| l.records_dropped),
         found_by: found_by(probe),
+        unseen: counters
+            .losses
+            .get(probe.id.index())
+            .map_or(0, |l| l.unseen),
         ..row_of(&probe.hook)
     }
 }

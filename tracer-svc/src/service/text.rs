@@ -112,6 +112,7 @@ pub fn report_json(report: &ProbeReport) -> Value {
             "failures": p.failures,
             "drops": p.drops,
             "found_by": p.found_by,
+            "unseen": p.unseen,
         })
     };
     json!({

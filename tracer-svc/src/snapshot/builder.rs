@@ -145,6 +145,7 @@ impl Maker {
         };
         snapshot.overflow = losses(tables, &grown.overflow);
         snapshot.drops = losses(tables, &grown.drops);
+        snapshot.unseen = losses(tables, &grown.unseen);
         grown
             .overflow
             .iter()
@@ -153,6 +154,10 @@ impl Maker {
             .drops
             .iter()
             .for_each(|row| self.reported.note_drops(row));
+        grown
+            .unseen
+            .iter()
+            .for_each(|row| self.reported.note_unseen(row));
         let mut columns = wire::CgroupCounterColumns::default();
         for row in &grown.cgroup {
             if !take(tables) {
@@ -175,6 +180,7 @@ struct Growth {
     cgroup: Vec<Grown<(ProbeId, u16, u64)>>,
     overflow: Vec<Grown<ProbeId>>,
     drops: Vec<Grown<ProbeId>>,
+    unseen: Vec<Grown<ProbeId>>,
 }
 
 impl Growth {
@@ -186,6 +192,7 @@ impl Growth {
             cgroup: reported.cgroup(counters),
             overflow: reported.overflow(counters),
             drops: reported.drops(counters),
+            unseen: reported.unseen(counters),
         };
         growth.errno.retain(|g| g.key.1 != 0 && fails(g.key.0));
         growth.cgroup.retain(|g| g.key.1 != 0 && fails(g.key.0));
@@ -197,6 +204,7 @@ impl Growth {
             && self.cgroup.is_empty()
             && self.overflow.is_empty()
             && self.drops.is_empty()
+            && self.unseen.is_empty()
     }
 }
 

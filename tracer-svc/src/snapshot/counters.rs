@@ -13,6 +13,7 @@ pub struct Reported {
     by_cgroup: HashMap<(ProbeId, u16, u64), u64>,
     overflow: HashMap<ProbeId, u64>,
     drops: HashMap<ProbeId, u64>,
+    unseen: HashMap<ProbeId, u64>,
 }
 
 /// A count that has grown.
@@ -56,6 +57,11 @@ impl Reported {
         grown(&self.drops, by_probe(counters, |l| l.records_dropped))
     }
 
+    /// Probes with more calls that the kernel hid from them.
+    pub(super) fn unseen(&self, counters: &Counters) -> Vec<Grown<ProbeId>> {
+        grown(&self.unseen, by_probe(counters, |l| l.unseen))
+    }
+
     pub(super) fn note_errno(&mut self, row: &Grown<(ProbeId, u16)>) {
         self.by_errno.insert(row.key, row.total);
     }
@@ -66,6 +72,10 @@ impl Reported {
 
     pub(super) fn note_overflow(&mut self, row: &Grown<ProbeId>) {
         self.overflow.insert(row.key, row.total);
+    }
+
+    pub(super) fn note_unseen(&mut self, row: &Grown<ProbeId>) {
+        self.unseen.insert(row.key, row.total);
     }
 
     pub(super) fn note_drops(&mut self, row: &Grown<ProbeId>) {

@@ -120,7 +120,7 @@ fn clock(boottime_ns: u64) -> ClockPair {
     }
 }
 
-fn make(maker: &mut Maker, at: u64, aggregate: Aggregate, counters: &Counters) -> Made {
+fn make(maker: &mut Maker, at: u64, aggregate: &Aggregate, counters: &Counters) -> Made {
     let (report, devices, mut registry) = (report(), devices(), registry());
     registry.take(&crate::record::Identity {
         boot_ns: 1,
@@ -140,7 +140,7 @@ fn make(maker: &mut Maker, at: u64, aggregate: Aggregate, counters: &Counters) -
         inventory_id: "inv",
         snapshots_given_up: 4,
     };
-    maker.make(clock(at), &aggregate, counters, &mut around)
+    maker.make(clock(at), aggregate, counters, &mut around)
 }
 
 fn snapshot(made: Made) -> Snapshot {
@@ -160,7 +160,7 @@ fn a_message_says_what_went_in() {
     let message = snapshot(make(
         &mut Maker::new(50),
         1000,
-        aggregate,
+        &aggregate,
         &Counters::default(),
     ));
     insta::assert_debug_snapshot!(expand::chains(&message));
@@ -195,7 +195,7 @@ fn marks_keep_chains_apart() {
     let message = snapshot(make(
         &mut Maker::new(0),
         1000,
-        aggregate,
+        &aggregate,
         &Counters::default(),
     ));
     let marks: Vec<u32> = expand::chains(&message).iter().map(|c| c.marks).collect();
@@ -205,7 +205,7 @@ fn marks_keep_chains_apart() {
 #[test]
 fn nothing_failed_is_a_heartbeat() {
     let mut maker = Maker::new(10);
-    let made = make(&mut maker, 20, Aggregate::default(), &Counters::default());
+    let made = make(&mut maker, 20, &Aggregate::default(), &Counters::default());
     let Made::Heartbeat(beat) = made else {
         panic!("no heartbeat")
     };
@@ -214,7 +214,7 @@ fn nothing_failed_is_a_heartbeat() {
         (10, 20)
     );
     // The boot clock cannot go back; a wrong reading must not make a wrong interval.
-    let Made::Heartbeat(beat) = make(&mut maker, 15, Aggregate::default(), &Counters::default())
+    let Made::Heartbeat(beat) = make(&mut maker, 15, &Aggregate::default(), &Counters::default())
     else {
         panic!("no heartbeat")
     };
@@ -255,7 +255,7 @@ fn counters_are_told_as_growth_and_total() {
     let first = snapshot(make(
         &mut maker,
         1,
-        Aggregate::default(),
+        &Aggregate::default(),
         &counters(5, 5, 0),
     ));
     assert_eq!(
@@ -263,13 +263,13 @@ fn counters_are_told_as_growth_and_total() {
         [("ib_uverbs_reg_mr".to_owned(), 14, 5, 5)]
     );
     assert!(matches!(
-        make(&mut maker, 2, Aggregate::default(), &counters(5, 5, 0)),
+        make(&mut maker, 2, &Aggregate::default(), &counters(5, 5, 0)),
         Made::Heartbeat(_)
     ));
     let third = snapshot(make(
         &mut maker,
         3,
-        Aggregate::default(),
+        &Aggregate::default(),
         &counters(9, 8, 2),
     ));
     assert_eq!(
@@ -303,7 +303,7 @@ fn counters_that_find_no_room_come_with_the_next_message() {
     let mut maker = Maker::new(0);
     let mut told = 0;
     let mut messages = 0;
-    while let Made::Snapshot(message) = make(&mut maker, 1, Aggregate::default(), &many) {
+    while let Made::Snapshot(message) = make(&mut maker, 1, &Aggregate::default(), &many) {
         assert!(message.encoded_len() <= MAX_ITEM_BYTES);
         told += expand::cgroup_counters(&message)
             .iter()
@@ -336,7 +336,7 @@ fn a_flood_of_distinct_failures_fits_the_message_and_is_counted() {
     let Made::Snapshot(message) = make(
         &mut Maker::new(0),
         u64::MAX,
-        aggregate,
+        &aggregate,
         &Counters::default(),
     ) else {
         panic!("no snapshot")
@@ -378,7 +378,7 @@ fn an_event_is_a_co_signal_and_no_failure() {
     let message = snapshot(make(
         &mut Maker::new(0),
         100,
-        aggregate,
+        &aggregate,
         &Counters::default(),
     ));
     let signals = message.co_signals.unwrap();
@@ -412,7 +412,12 @@ fn expected_rules_are_the_assemblers_and_only_marked_here() {
         ..chain(1, 1)
     };
     aggregate.add(&expected, &who(), "");
-    let message = snapshot(make(&mut Maker::new(0), 9, aggregate, &Counters::default()));
+    let message = snapshot(make(
+        &mut Maker::new(0),
+        9,
+        &aggregate,
+        &Counters::default(),
+    ));
     assert_eq!(expand::chains(&message)[0].marks, 1);
 }
 
@@ -423,7 +428,7 @@ proptest! {
         for (tid, at) in &calls {
             aggregate.add(&chain(*tid, *at), &who(), "rdma_rxe");
         }
-        let message = snapshot(make(&mut Maker::new(0), 2000, aggregate, &Counters::default()));
+        let message = snapshot(make(&mut Maker::new(0), 2000, &aggregate, &Counters::default()));
         let rows = expand::chains(&message);
         for row in &rows {
             let of_tid: Vec<u64> = calls.iter().filter(|c| c.0 == row.tid).map(|c| c.1).collect();
