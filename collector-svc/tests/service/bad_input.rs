@@ -1,0 +1,249 @@
+//! Every bad item gets an answer that names the field; nothing else suffers.
+
+use rdmesh_proto::collector::v1::ReportRequest;
+use rdmesh_proto::collector::v1::report_request::Item;
+use rdmesh_proto::tracer::v1::Snapshot;
+use tokio_stream::StreamExt;
+use tonic::Code;
+use tonic::codegen::http::uri::PathAndQuery;
+
+use crate::made::Host;
+use crate::running::{Running, Sent};
+
+#[tokio::test]
+async fn each_bad_item_is_refused_by_itself_with_its_field() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    type Break = fn(&mut Snapshot);
+    let broken: [(Break, &str); 12] = [
+        (|s| s.clock = None, "clock is missing"),
+        (
+            |s| s.interval_start_boot_ns = u64::MAX,
+            "interval_start_boot_ns is 18446744073709551615",
+        ),
+        (|s| s.interval_end_boot_ns = 0, "interval_start_boot_ns is "),
+        (
+            |s| s.chains.as_mut().unwrap().task = vec![9],
+            "chains.task[0] is 9",
+        ),
+        (
+            |s| s.chains.as_mut().unwrap().count = vec![0],
+            "chains.count[0] is 0",
+        ),
+        (
+            |s| s.chains.as_mut().unwrap().count.clear(),
+            "chains.count has 0 entries",
+        ),
+        (
+            |s| s.chains.as_mut().unwrap().last_boot_ns = vec![1],
+            "chains.first_boot_ns[0] is ",
+        ),
+        (
+            |s| s.signatures.as_mut().unwrap().steps = vec![9],
+            "signatures.steps[0] is 9",
+        ),
+        (
+            |s| s.signatures.as_mut().unwrap().step_errno = vec![0, 1, 1],
+            "signatures.step_errno[0] is 0",
+        ),
+        (
+            |s| s.tasks.as_mut().unwrap().comm = vec![99],
+            "tasks.comm[0] is 99",
+        ),
+        (|s| s.samples[0].chain = 7, "samples.chain[0] is 7"),
+        (
+            |s| s.strings = vec![Vec::new(); 70_000],
+            "strings has 70000 entries",
+        ),
+    ];
+    for (sequence, (damage, _)) in (1..).zip(&broken) {
+        let mut snapshot = host.snapshot("7");
+        damage(&mut snapshot);
+        agent.send(sequence, Item::Snapshot(snapshot)).await;
+    }
+    let last = broken.len() as u64 + 1;
+    agent.send(last, host.failing("7")).await;
+    agent.acknowledged(last).await;
+    agent.rejected.sort();
+    assert_eq!(agent.rejected.len(), broken.len());
+    for ((_, reason), (_, expected)) in agent.rejected.iter().zip(&broken) {
+        assert!(
+            reason.starts_with(expected),
+            "{reason:?} should start with {expected:?}"
+        );
+    }
+    assert_eq!(collector.read("SELECT count(*) FROM rdmesh.failures"), "1");
+    assert_eq!(
+        collector.read("SELECT rejected, snapshots FROM rdmesh.agents"),
+        "12|1"
+    );
+}
+
+#[tokio::test]
+async fn items_that_are_none_are_answered_and_the_stream_goes_on() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    agent.send(1, Item::Hello(host.hello())).await;
+    agent.send(2, Sent(None)).await;
+    agent.send(0, host.heartbeat()).await;
+    agent.send(u64::MAX, host.heartbeat()).await;
+    agent.send(3, host.heartbeat()).await;
+    agent.refused(4).await;
+    agent.acknowledged(3).await;
+    let reason = |sequence: u64| {
+        let found = agent.rejected.iter().find(|(s, _)| *s == sequence);
+        found.map(|(_, reason)| reason.as_str()).unwrap_or_default()
+    };
+    assert!(reason(1).contains("a second hello"), "{:?}", agent.rejected);
+    assert!(reason(2).contains("item"), "{:?}", agent.rejected);
+    assert!(reason(0).contains("counted from 1"), "{:?}", agent.rejected);
+    assert!(
+        reason(u64::MAX).contains("counted from 1"),
+        "{:?}",
+        agent.rejected
+    );
+}
+
+#[tokio::test]
+async fn a_stream_without_a_proper_hello_is_refused() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let first = ReportRequest {
+        sequence: 1,
+        item: Some(host.heartbeat()),
+    };
+    let refused = collector.open(first).await.err().unwrap();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(
+        refused.message().contains("first item is no hello"),
+        "{}",
+        refused.message()
+    );
+
+    let mut nameless = host.hello();
+    nameless.host = "a b".into();
+    let refused = collector.try_agent(nameless).await.err().unwrap();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(
+        refused.message().starts_with("hello.host is \"a b\""),
+        "{}",
+        refused.message()
+    );
+    assert_eq!(collector.read("SELECT count(*) FROM rdmesh.agents"), "0");
+}
+
+#[tokio::test]
+async fn a_comm_and_a_path_that_are_no_text_are_kept_with_a_mark() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    let mut snapshot = host.snapshot("7");
+    snapshot.strings[6] = b"ra\xFFnk".to_vec();
+    snapshot.strings[7] = b"/job\0\xC3".to_vec();
+    agent.send(1, Item::Snapshot(snapshot)).await;
+    agent.acknowledged(1).await;
+    assert!(agent.rejected.is_empty());
+    let row = collector
+        .read("SELECT comm, cgroup_path, array_length(marks, 1), marks[1] FROM rdmesh.failures");
+    assert!(
+        row.starts_with("ra\u{FFFD}nk|/job\u{FFFD}\u{FFFD}|2|comm was not storable"),
+        "{row}"
+    );
+}
+
+/// Bytes in place of messages.
+#[derive(Clone, Copy)]
+struct Raw;
+
+impl tonic::codec::Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl tonic::codec::Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = tonic::Status;
+
+    fn encode(
+        &mut self,
+        item: Vec<u8>,
+        to: &mut tonic::codec::EncodeBuf<'_>,
+    ) -> Result<(), tonic::Status> {
+        prost::bytes::BufMut::put_slice(to, &item);
+        Ok(())
+    }
+}
+
+impl tonic::codec::Decoder for Raw {
+    type Item = Vec<u8>;
+    type Error = tonic::Status;
+
+    fn decode(
+        &mut self,
+        from: &mut tonic::codec::DecodeBuf<'_>,
+    ) -> Result<Option<Vec<u8>>, tonic::Status> {
+        use prost::bytes::Buf;
+        let mut bytes = vec![0; from.remaining()];
+        from.copy_to_slice(&mut bytes);
+        Ok(Some(bytes))
+    }
+}
+
+/// What the collector answers to a Hello and then `bytes`.
+async fn answer_to(collector: &Running, host: &Host, bytes: Vec<u8>) -> tonic::Status {
+    use prost::Message;
+    let hello = ReportRequest {
+        sequence: 0,
+        item: Some(Item::Hello(host.hello())),
+    };
+    let stream = tokio_stream::iter([hello.encode_to_vec(), bytes]).chain(tokio_stream::pending());
+    let mut grpc = tonic::client::Grpc::new(collector.channel.clone());
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/rdmesh.collector.v1.IngestService/Report");
+    let answer = grpc.streaming(tonic::Request::new(stream), path, Raw).await;
+    let mut responses = match answer {
+        Ok(response) => response.into_inner(),
+        Err(status) => return status,
+    };
+    loop {
+        match responses.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => return tonic::Status::ok("ended"),
+            Err(status) => return status,
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_and_messages_that_are_too_large_are_told_so() {
+    let collector = Running::start().await;
+    let (bad, good) = (Host::new("gpu-01"), Host::new("gpu-02"));
+    let mut agent = collector.agent(good.hello()).await;
+
+    let status = answer_to(&collector, &bad, vec![0xFF; 64]).await;
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    assert!(status.message().contains("no ReportRequest"), "{status:?}");
+
+    let status = answer_to(&collector, &bad, vec![0; (4 << 20) + 1]).await;
+    assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
+    assert!(
+        status.message().contains("report fewer chains"),
+        "{status:?}"
+    );
+
+    agent.send(1, good.failing("7")).await;
+    agent.acknowledged(1).await;
+    assert_eq!(collector.read("SELECT host FROM rdmesh.failures"), "gpu-02");
+}

@@ -1,0 +1,228 @@
+//! What schedulers tell, in any order.
+
+use rdmesh_proto::collector::v1::{
+    DiagnoseRequest, EndJobRequest, GetJobRequest, JobState, ListJobsRequest, PlaceJobRequest,
+    Placement, StartJobRequest, VerdictClass,
+};
+use tonic::Code;
+
+use crate::made::{Host, attempt, seconds_ago, start};
+use crate::running::Running;
+
+fn end(job: &str, seconds: u64) -> EndJobRequest {
+    EndJobRequest {
+        attempt: attempt(job, 0),
+        state: JobState::Failed.into(),
+        ended_at: Some(seconds_ago(seconds)),
+        exit_code: Some(1),
+        exit_reason: "rank 3 died".into(),
+    }
+}
+
+#[tokio::test]
+async fn a_scheduler_that_speaks_late_still_gets_its_failures() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    // No task knows its job.
+    agent.send(1, host.failing("")).await;
+    agent.acknowledged(1).await;
+    assert_eq!(
+        collector.read("SELECT source, job_id IS NULL FROM rdmesh.failures"),
+        "none|t"
+    );
+    collector.jobs().end_job(end("9", 0)).await.unwrap();
+    collector
+        .jobs()
+        .start_job(start("9", 60, &["gpu-01"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        collector.read("SELECT source, job_id FROM rdmesh.failures"),
+        "placement|9"
+    );
+    let request = DiagnoseRequest {
+        job_id: "9".into(),
+        ..DiagnoseRequest::default()
+    };
+    let answer = collector
+        .queries()
+        .diagnose(request)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        answer.verdict.unwrap().class(),
+        VerdictClass::ApplicationArguments
+    );
+    assert_eq!(answer.job.unwrap().state(), JobState::Failed);
+}
+
+#[tokio::test]
+async fn a_host_that_never_reports_is_marked_and_said_to_be_unwatched() {
+    let collector = Running::start().await;
+    let started = collector
+        .jobs()
+        .start_job(start("9", 60, &["gpu-09"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        started.into_inner().job.unwrap().marks,
+        ["host gpu-09 has never reported"]
+    );
+    let request = DiagnoseRequest {
+        job_id: "9".into(),
+        ..DiagnoseRequest::default()
+    };
+    let verdict = collector
+        .queries()
+        .diagnose(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .verdict
+        .unwrap();
+    assert_eq!(verdict.class(), VerdictClass::CannotTell);
+    assert_eq!(
+        verdict.unwatched,
+        ["gpu-09: never reported; nothing of it was watched"]
+    );
+}
+
+#[tokio::test]
+async fn a_job_that_ended_before_it_started_is_kept_and_marked() {
+    let collector = Running::start().await;
+    collector
+        .jobs()
+        .start_job(start("9", 10, &[]))
+        .await
+        .unwrap();
+    let ended = collector
+        .jobs()
+        .end_job(end("9", 60))
+        .await
+        .unwrap()
+        .into_inner()
+        .job
+        .unwrap();
+    assert_eq!(ended.marks, ["ended before it started"]);
+    assert_eq!(ended.state(), JobState::Failed);
+}
+
+#[tokio::test]
+async fn placements_come_later_and_calls_repeat_without_effect() {
+    let collector = Running::start().await;
+    let mut jobs = collector.jobs();
+    for _ in 0..2 {
+        jobs.start_job(start("9", 10, &["gpu-01"])).await.unwrap();
+        let place = PlaceJobRequest {
+            attempt: attempt("9", 0),
+            placements: vec![Placement {
+                host: "gpu-02".into(),
+                ..Placement::default()
+            }],
+        };
+        jobs.place_job(place).await.unwrap();
+    }
+    let request = GetJobRequest {
+        job_id: "9".into(),
+        ..GetJobRequest::default()
+    };
+    let answer = jobs.get_job(request).await.unwrap().into_inner();
+    let job = answer.job.unwrap();
+    let hosts: Vec<&str> = job.placements.iter().map(|p| p.host.as_str()).collect();
+    assert_eq!(hosts, ["gpu-01", "gpu-02"]);
+    assert_eq!(answer.attempts.len(), 1);
+}
+
+#[tokio::test]
+async fn attempts_are_told_apart_and_the_latest_answers() {
+    let collector = Running::start().await;
+    let mut jobs = collector.jobs();
+    for requeue in 0..2 {
+        let request = StartJobRequest {
+            attempt: attempt("9", requeue),
+            ..start("9", 10, &[])
+        };
+        jobs.start_job(request).await.unwrap();
+    }
+    let latest = GetJobRequest {
+        job_id: "9".into(),
+        ..GetJobRequest::default()
+    };
+    let answer = jobs.get_job(latest).await.unwrap().into_inner();
+    assert_eq!(answer.job.unwrap().attempt.unwrap().requeue, 1);
+    assert_eq!(answer.attempts.len(), 2);
+    let third = GetJobRequest {
+        job_id: "9".into(),
+        requeue: Some(5),
+        restart: None,
+    };
+    let missing = jobs.get_job(third).await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
+    assert!(
+        missing.message().contains("known are 9/0, 9/1"),
+        "{}",
+        missing.message()
+    );
+}
+
+#[tokio::test]
+async fn jobs_are_listed_by_page() {
+    let collector = Running::start().await;
+    let mut jobs = collector.jobs();
+    for (job, seconds) in [("a", 30), ("b", 20), ("c", 10)] {
+        jobs.start_job(start(job, seconds, &[])).await.unwrap();
+    }
+    let mut request = ListJobsRequest {
+        page_size: 2,
+        user: "ada".into(),
+        ..Default::default()
+    };
+    let mut listed = Vec::new();
+    loop {
+        let page = jobs.list_jobs(request.clone()).await.unwrap().into_inner();
+        listed.extend(page.jobs.into_iter().map(|job| job.attempt.unwrap().job_id));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(listed, ["c", "b", "a"]);
+    request.page_token = "zz".into();
+    let refused = jobs.list_jobs(request).await.unwrap_err();
+    assert!(
+        refused
+            .message()
+            .starts_with("page_token is none of this list")
+    );
+}
+
+#[tokio::test]
+async fn requests_that_say_nonsense_are_refused_with_their_field() {
+    let collector = Running::start().await;
+    let mut jobs = collector.jobs();
+    let told = |status: tonic::Status| {
+        assert_eq!(status.code(), Code::InvalidArgument);
+        status.message().to_owned()
+    };
+    let nameless = StartJobRequest::default();
+    assert!(told(jobs.start_job(nameless).await.unwrap_err()).starts_with("attempt is missing"));
+    let slash = start("a/b", 1, &[]);
+    assert!(
+        told(jobs.start_job(slash).await.unwrap_err()).starts_with("attempt.job_id is \"a/b\"")
+    );
+    let twice = start("9", 1, &["gpu-01", "gpu-01"]);
+    assert!(told(jobs.start_job(twice).await.unwrap_err()).contains("twice"));
+    let running = EndJobRequest {
+        state: JobState::Running.into(),
+        ..end("9", 1)
+    };
+    assert!(told(jobs.end_job(running).await.unwrap_err()).starts_with("state is 2"));
+    let mut never = end("9", 1);
+    never.ended_at = Some(prost_types::Timestamp {
+        seconds: i64::MAX,
+        nanos: 0,
+    });
+    assert!(told(jobs.end_job(never).await.unwrap_err()).starts_with("ended_at is no time"));
+}

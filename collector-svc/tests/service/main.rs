@@ -1,0 +1,12 @@
+//! The collector over a real socket with a real Postgres.
+
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod clocks;
+mod ingest;
+mod jobs;
+mod made;
+mod outage;
+mod queries;
+mod running;
