@@ -25,6 +25,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define FIRST_EVENT 7
 #define SECOND_EVENT 8
 
+/* On top of every stack: failed(), the entry, the trampoline. */
+#define OWN_FRAMES 3
+
 /* Probes of one tracer: the catalogue makes about 70 with three drivers. */
 #define MAX_PROBES 512
 
@@ -433,7 +436,7 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 firs
 	__builtin_memcpy(to->comm, who->comm, COMM_BYTES);
 	__builtin_memset(to->args, 0, sizeof(to->args));
 	fill_argument(to, ctx, first);
-	stack = bpf_get_stack(ctx, to->stack, sizeof(to->stack), 0);
+	stack = bpf_get_stack(ctx, to->stack, sizeof(to->stack), OWN_FRAMES);
 	to->stack_len = stack > 0 ? stack / sizeof(__u64) : 0;
 	bpf_ringbuf_submit(to, wake_up());
 }

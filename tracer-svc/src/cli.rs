@@ -9,7 +9,7 @@ Exit codes:
   0   ended as asked
   1   failed while running; the message says why
   2   wrong usage or configuration
-  69  the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)
+  69  the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or is older than 5.17
   70  the kernel's types or the embedded program cannot be used: report this
   71  the kernel refuses tracing programs: sandbox, security module or lockdown
   75  the kernel refuses memory for the ring or the counters

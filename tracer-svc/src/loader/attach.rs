@@ -30,8 +30,8 @@ const ENOTSUPP: i32 = 524;
 /// kernel of 6.2 or later on x86-64.
 const REGISTER_ARGUMENTS: u32 = 6;
 
-/// Loads (and does not attach) the smallest tracing program: some sandboxes
-/// refuse the program type to root with every capability.
+/// Loads (and does not attach) a small tracing program: some sandboxes refuse the
+/// program type to root with every capability, and old kernels lack a helper.
 pub(super) fn check_tracing(kernel: &Types<'_>) -> Result<(), LoadError> {
     let mut id = None;
     for function in kernel.own_functions() {
@@ -43,21 +43,33 @@ pub(super) fn check_tracing(kernel: &Types<'_>) -> Result<(), LoadError> {
     }
     // A kernel without the function says no later, hook by hook.
     let Some(id) = id else { return Ok(()) };
-    let nothing = [
-        // return 0
-        instruction(0xb7, 0, 0, 0, 0),
-        instruction(0x95, 0, 0, 0, 0),
-    ];
-    match sys::load_program("rdmesh_check", &nothing, Target::Fexit(id, None)) {
+    match sys::load_program("rdmesh_check", &newest_helper(), Target::Fexit(id, None)) {
         Ok(_) => Ok(()),
         Err(refusal) => match refusal.error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Err(LoadError::TracingRefused),
+            _ if refusal.log.contains("func") => Err(LoadError::KernelTooOld),
             _ => Err(LoadError::Program(format!(
-                "{} {}",
+                "{}: {}",
                 refusal.error, refusal.log
             ))),
         },
     }
+}
+
+/// A program that calls the newest helper of all that the probes use,
+/// `bpf_get_func_ret` of Linux 5.17, and returns 0.
+fn newest_helper() -> [bpf_insn; 6] {
+    let store_dw_k = 0x7a;
+    let (mov, mov_k, add_k, call, exit) = (0xbf, 0xb7, 0x07, 0x85, 0x95);
+    [
+        // *(u64 *)(r10 - 8) = 0; r2 = r10 - 8
+        instruction(store_dw_k, 10, 0, -8, 0),
+        instruction(mov, 2, 10, 0, 0),
+        instruction(add_k, 2, 0, 0, -8),
+        instruction(call, 0, 0, 0, 184),
+        instruction(mov_k, 0, 0, 0, 0),
+        instruction(exit, 0, 0, 0, 0),
+    ]
 }
 
 /// The BTFs of the modules of one look.

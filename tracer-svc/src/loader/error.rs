@@ -26,6 +26,11 @@ pub enum LoadError {
          the host itself and not in a container or micro-VM, and look at `dmesg` for a denial"
     )]
     TracingRefused,
+    /// The kernel lacks a helper that the programs call.
+    #[error(
+        "this kernel is too old for the probes: Linux 5.17 or later is needed (RHEL 9 has backports)"
+    )]
+    KernelTooOld,
     /// Lockdown forbids reading kernel memory.
     #[error(
         "kernel lockdown is in mode {mode}, which forbids BPF to read kernel memory: boot with \
@@ -71,7 +76,8 @@ pub enum LoadError {
 
 impl LoadError {
     /// Exit code of the service, each told in `--help` ([`crate::cli::EXIT_CODES`]):
-    /// 77 (`EX_NOPERM`) where rights are missing, 69 (`EX_UNAVAILABLE`) without BTF,
+    /// 77 (`EX_NOPERM`) where rights are missing, 69 (`EX_UNAVAILABLE`) without BTF
+    /// or on a kernel that is too old,
     /// 71 (`EX_OSERR`) where the kernel refuses tracing, 75 (`EX_TEMPFAIL`) where it
     /// refuses memory, 70 (`EX_SOFTWARE`) otherwise.
     #[must_use]
@@ -79,7 +85,7 @@ impl LoadError {
         match self {
             Self::Capability { .. } => 77,
             Self::TracingRefused | Self::Lockdown { .. } => 71,
-            Self::NoBtf => 69,
+            Self::NoBtf | Self::KernelTooOld => 69,
             Self::Map { .. } => 75,
             Self::Btf { .. } | Self::Program(_) | Self::Read { .. } => 70,
         }
