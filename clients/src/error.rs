@@ -36,8 +36,8 @@ pub enum ClientError {
         what: String,
         /// The collector's words.
         reason: String,
-        /// Where known names are listed.
-        suggestion: &'static str,
+        /// The command that lists what is known; empty: none does.
+        listed_by: &'static str,
     },
     /// The collector refuses a value of the request.
     #[error("the collector refuses the request: {0}")]
@@ -98,7 +98,11 @@ impl ClientError {
             ClientError::Timeout { .. } => {
                 "ask for less (--limit, --since), or wait longer: --timeout SECONDS".to_owned()
             }
-            ClientError::NotFound { suggestion, .. } => (*suggestion).to_owned(),
+            // The collector may have said so itself.
+            ClientError::NotFound {
+                reason, listed_by, ..
+            } if reason.contains(listed_by) => String::new(),
+            ClientError::NotFound { listed_by, .. } => format!("{listed_by} shows what is known"),
             ClientError::Denied(_) => "ask the collector's operator for the right".to_owned(),
             ClientError::TooSlow(_) => {
                 "ask for less (--limit, --since), or try again when the collector has less to do"
@@ -148,28 +152,28 @@ fn unreachable_hint(address: &CollectorAddress) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) what: String,
-    pub(crate) suggestion: &'static str,
+    pub(crate) listed_by: &'static str,
 }
 
 impl Subject {
     pub(crate) fn job(what: &impl std::fmt::Display) -> Subject {
         Subject {
             what: format!("job {what}"),
-            suggestion: "rdmesh job list shows the jobs that are known",
+            listed_by: "rdmesh job list",
         }
     }
 
     pub(crate) fn host(host: &str) -> Subject {
         Subject {
             what: format!("host {host}"),
-            suggestion: "rdmesh fleet shows the hosts whose agents have reported",
+            listed_by: "rdmesh fleet",
         }
     }
 
     pub(crate) fn none() -> Subject {
         Subject {
             what: "this".to_owned(),
-            suggestion: "",
+            listed_by: "",
         }
     }
 }
@@ -192,7 +196,7 @@ pub(crate) fn from_status(
         Code::NotFound => ClientError::NotFound {
             what: subject.what.clone(),
             reason: text,
-            suggestion: subject.suggestion,
+            listed_by: subject.listed_by,
         },
         Code::InvalidArgument | Code::AlreadyExists => ClientError::Invalid(text),
         Code::PermissionDenied | Code::Unauthenticated => ClientError::Denied(text),
@@ -250,6 +254,16 @@ mod tests {
         for (code, kind) in kinds {
             assert_eq!(error_of(&Status::new(code, "x")).kind(), kind, "{code:?}");
         }
+    }
+
+    #[test]
+    fn what_the_collector_said_is_not_said_twice() {
+        let told = error_of(&Status::not_found(
+            "no job 4711; `rdmesh job list` shows what is known",
+        ));
+        assert_eq!(told.next(), "");
+        let bare = error_of(&Status::not_found("no job 4711"));
+        assert_eq!(bare.next(), "rdmesh job list shows what is known");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::Format;
 use crate::output::{self, Output};
+use crate::render::printable::printable;
 use crate::render::{self, Style};
 
 /// The codes that `rdmesh --help` documents.
@@ -101,8 +102,8 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         let _ = error.print();
         return Code::Answered.into();
     }
+    let message = error.to_string();
     if asks_for_json(arguments) {
-        let message = error.to_string();
         let report = ErrorReport {
             kind: "usage",
             message: message.trim_start_matches("error: ").trim_end().to_owned(),
@@ -111,7 +112,9 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         };
         say(&report, Format::Json, &Style::PLAIN);
     } else {
-        let _ = error.print();
+        // It quotes the arguments, which may hold anything.
+        let lines = message.lines().map(|line| format!("{}\n", printable(line)));
+        let _ = io::stderr().write_all(lines.collect::<String>().as_bytes());
     }
     Code::Usage.into()
 }

@@ -65,7 +65,7 @@ mod tests {
             shown(ClientError::NotFound {
                 what: "job 4711".into(),
                 reason: "no job \u{1b}[31m4711".into(),
-                suggestion: "rdmesh job list shows the jobs that are known",
+                listed_by: "rdmesh job list",
             }),
             shown(ClientError::from(sources.resolve().unwrap_err())),
             shown(ClientError::Invalid(

@@ -90,6 +90,18 @@ fn wrong_usage_is_two_also_in_json() {
 }
 
 #[test]
+fn hostile_arguments_command_no_terminal() {
+    let output = rdmesh(&["diagnose", "a\u{1b}[31m"]).output().unwrap();
+    assert_eq!(code(&output), 2);
+    assert!(!output.stderr.contains(&0x1b), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("no job id may hold"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn a_closed_pipe_is_no_failure() {
     let fake = Fake::start();
     fake.state().failures = 3_000;
