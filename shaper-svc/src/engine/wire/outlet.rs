@@ -136,6 +136,8 @@ impl Wire {
         let waiting = self.backlog.waiting_frames();
         self.stats.queue_frames.record(waiting as u64);
         if waiting == 0 {
+            // Kept near the present, so that it can be compared with it.
+            self.admitted_until_ps = later(self.admitted_until_ps, self.clock.whole_ps);
             self.expire_when_idle();
         } else if self.has_staged {
             self.admit_staged();
