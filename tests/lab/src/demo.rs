@@ -120,7 +120,7 @@ async fn told(lab: &Lab, host: &TracedHost) -> Result<()> {
     let address = lab.collector().address();
     let question = format!("{{\"job_id\": \"{JOB}\"}}");
     let method = "rdmesh.collector.v1.QueryService/Diagnose";
-    show(
+    show_verdict(
         &grpcurl()?,
         &["-plaintext", "-d", &question, &address, method],
         "grpcurl",

@@ -10,6 +10,8 @@ use crate::{children, programs, until};
 use anyhow::{Context, Result};
 use rdmesh_client::Client;
 use rdmesh_guest::{Exec, Exit, ProcessStat, Text};
+use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
+use rdmesh_proto::tracer::v1::{GetProbeReportRequest, ProbeReport};
 use rdmesh_test_postgres::Cluster;
 use std::ops::Deref;
 use std::path::Path;
@@ -274,6 +276,29 @@ impl TracedHost {
     /// Memory and context switches of the tracer.
     pub async fn tracer_stat(&self) -> Result<ProcessStat> {
         self.host.process_stat(self.tracer).await
+    }
+
+    /// What the tracer's own service says about its probes.
+    pub async fn probe_report(&self) -> Result<ProbeReport> {
+        let address = format!("http://{}", self.host.tracer_address());
+        let mut tracer = TracerServiceClient::connect(address)
+            .await
+            .context("tracer-svc")?;
+        let answer = tracer.get_probe_report(GetProbeReportRequest {}).await?;
+        answer
+            .into_inner()
+            .report
+            .context("tracer-svc gave no report")
+    }
+
+    /// Calls that the kernel hid from the probe of a function.
+    pub async fn unseen_calls(&self, function: &str) -> Result<u64> {
+        let report = self.probe_report().await?;
+        let probes = report
+            .probes
+            .iter()
+            .filter(|probe| probe.function == function);
+        Ok(probes.map(|probe| probe.unseen).sum())
     }
 
     /// What the tracer has logged.
