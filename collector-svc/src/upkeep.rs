@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use rdmesh_services::shutdown::Closing;
+use rdmesh_store::jobs::AttemptKey;
 use rdmesh_store::{ReaderRole, Store, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+
+use crate::{attempt, query};
 
 /// How often Postgres is asked whether it answers. A load balancer learns of an outage
 /// within this and its own period.
@@ -18,6 +21,17 @@ pub const PING_EVERY: Duration = Duration::from_secs(2);
 /// How often partitions are made ahead and old ones dropped. They are made two weeks
 /// ahead, so that a day's failures of this task do no harm.
 pub const TIDY_EVERY: Duration = Duration::from_secs(3600);
+
+/// How long after the end of an attempt it is diagnosed for `rdmesh.diagnoses`: its
+/// hosts' last snapshots come within one interval of five seconds.
+pub const DIAGNOSE_AFTER: Duration = Duration::from_secs(8);
+
+/// Attempts that ended longer ago are diagnosed when somebody asks.
+const DIAGNOSE_BACK: Duration = Duration::from_secs(24 * 3600);
+
+/// Attempts diagnosed in one round: after an outage of the fleet the rest follow in the
+/// next rounds.
+const DIAGNOSE_AT_ONCE: u32 = 20;
 
 /// What the upkeep works with.
 #[derive(Debug)]
@@ -72,6 +86,9 @@ impl Upkeep {
                 }
             }
             self.say(!away).await;
+            if !away {
+                self.diagnose().await;
+            }
             if !away && Instant::now() >= tidy_at {
                 self.tidy().await;
                 tidy_at = Instant::now() + TIDY_EVERY;
@@ -120,6 +137,36 @@ impl Upkeep {
         for name in self.services.iter().copied().chain([""]) {
             self.health.set_service_status(name, status).await;
         }
+    }
+
+    /// Gives attempts that ended badly their verdict, so that SQL has it unasked.
+    async fn diagnose(&self) {
+        let now = (self.now)();
+        let (since, until) = (now - DIAGNOSE_BACK, now - DIAGNOSE_AFTER);
+        let ended = match self.store.undiagnosed(since, until, DIAGNOSE_AT_ONCE).await {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::warn!(%error, "attempts that ended were not looked up");
+                return;
+            }
+        };
+        for key in ended {
+            if let Err(error) = self.diagnose_one(&key, now).await {
+                tracing::warn!(attempt = %attempt::written(&key), %error, "attempt was not diagnosed");
+            }
+        }
+    }
+
+    async fn diagnose_one(&self, key: &AttemptKey, now: OffsetDateTime) -> Result<(), StoreError> {
+        let Some(found) = self.store.attempt(key).await? else {
+            return Ok(());
+        };
+        let diagnosed = query::diagnose_attempt(&self.store, &found, now).await?;
+        tracing::info!(
+            attempt = %attempt::written(key), class = ?diagnosed.verdict.class,
+            rule = diagnosed.verdict.rule, "attempt diagnosed"
+        );
+        Ok(())
     }
 
     async fn tidy(&self) {

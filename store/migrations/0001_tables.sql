@@ -257,6 +257,9 @@ CREATE TABLE rdmesh_store.attempts (
 CREATE INDEX attempts_by_time ON rdmesh_store.attempts
     ((COALESCE(started_at, ended_at, first_told_at)) DESC, job_id, requeue, restart);
 
+-- What was told lately, for the diagnosis of attempts that ended.
+CREATE INDEX attempts_by_update ON rdmesh_store.attempts (updated_at);
+
 CREATE TABLE rdmesh_store.placements (
     job_id text NOT NULL,
     requeue bigint NOT NULL,

@@ -60,6 +60,8 @@ impl Store {
             .options([
                 ("statement_timeout", STATEMENT_TIMEOUT),
                 ("timezone", "UTC"),
+                // Compiling a query of the join takes seconds, running it milliseconds.
+                ("jit", "off"),
                 ("search_path", "rdmesh_store"),
             ]);
         let pool = PgPoolOptions::new()

@@ -92,7 +92,8 @@ impl StoreError {
             _ => match code.get(..2) {
                 Some("08") => Self::Unavailable(message),
                 Some("53") => Self::NoRoom(message),
-                Some("22" | "23") => Self::Data(message),
+                // 54: a value that is too large for an index or a row.
+                Some("22" | "23" | "54") => Self::Data(message),
                 _ => Self::Other(format!("{message} (SQLSTATE {code})")),
             },
         }

@@ -3,7 +3,7 @@
 use sqlx::{Postgres, QueryBuilder, Row};
 use time::OffsetDateTime;
 
-use crate::jobs::AttemptKey;
+use crate::jobs::{AttemptKey, key_of};
 use crate::query::push_candidates;
 use crate::{Store, StoreError};
 
@@ -267,6 +267,35 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         Ok(shaping)
+    }
+
+    /// Attempts that ended badly at or before `until` and have no verdict since what was
+    /// told of them last, oldest first.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn undiagnosed(
+        &self,
+        since: OffsetDateTime,
+        until: OffsetDateTime,
+        limit: u32,
+    ) -> Result<Vec<AttemptKey>, StoreError> {
+        let rows: Vec<(String, i64, i64)> = sqlx::query_as(
+            "SELECT a.job_id, a.requeue, a.restart FROM rdmesh_store.attempts a
+             LEFT JOIN rdmesh_store.verdicts v USING (job_id, requeue, restart)
+             WHERE a.updated_at > $1 AND a.updated_at <= $2 AND a.state BETWEEN 4 AND 8
+               AND (v.diagnosed_at IS NULL OR v.diagnosed_at < a.updated_at)
+             ORDER BY a.updated_at LIMIT $3",
+        )
+        .bind(since)
+        .bind(until)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|(job, requeue, restart)| key_of(job, requeue, restart))
+            .collect())
     }
 
     /// Keeps a verdict for `rdmesh.diagnoses`.

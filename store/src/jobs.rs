@@ -76,6 +76,8 @@ pub struct End {
 pub struct Attempt {
     /// Which.
     pub key: AttemptKey,
+    /// Whether a scheduler told of it; else failing tasks named it.
+    pub told: bool,
     /// Name of the job.
     pub name: String,
     /// Who owns it.
@@ -132,7 +134,8 @@ pub struct JobCursor {
     pub key: AttemptKey,
 }
 
-const COLUMNS: &str = "job_id, requeue, restart, name, user_name, scheduler, cluster, job_class,
+const COLUMNS: &str =
+    "job_id, requeue, restart, told, name, user_name, scheduler, cluster, job_class,
     state, started_at, ended_at, exit_code, exit_reason, labels::text AS labels, marks, listed_at";
 
 impl Store {
@@ -363,42 +366,64 @@ impl Store {
     }
 }
 
+/// Separates names that travel as one text; no name holds it.
+const SEPARATOR: char = '\u{1f}';
+
+/// One statement for all hosts: a job may have ten thousand. An array of arrays cannot
+/// be unnested by row, so that each host's lists travel as one text.
 async fn place(
     connection: &mut PgConnection,
     attempt: &AttemptKey,
     placements: &[Placement],
     now: OffsetDateTime,
 ) -> Result<(), StoreError> {
+    if placements.is_empty() {
+        return Ok(());
+    }
     let mut sorted: Vec<&Placement> = placements.iter().collect();
     sorted.sort_by(|a, b| a.host.cmp(&b.host));
-    for placement in sorted {
-        sqlx::query(
-            "INSERT INTO rdmesh_store.placements
-                 (job_id, requeue, restart, host, ranks, devices, gpus, virtual_functions,
-                  placed_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-             ON CONFLICT (job_id, requeue, restart, host) DO UPDATE SET
-                 ranks = excluded.ranks, devices = excluded.devices, gpus = excluded.gpus,
-                 virtual_functions = excluded.virtual_functions",
-        )
-        .bind(&attempt.job_id)
-        .bind(i64::from(attempt.requeue))
-        .bind(i64::from(attempt.restart))
-        .bind(&placement.host)
-        .bind(
-            placement
-                .ranks
-                .iter()
-                .map(|rank| i64::from(*rank))
-                .collect::<Vec<_>>(),
-        )
-        .bind(&placement.devices)
-        .bind(&placement.gpus)
-        .bind(&placement.virtual_functions)
-        .bind(now)
-        .execute(&mut *connection)
-        .await?;
-    }
+    let column = |names: fn(&Placement) -> &[String]| -> Vec<String> {
+        sorted
+            .iter()
+            .map(|placement| names(placement).join(&SEPARATOR.to_string()))
+            .collect()
+    };
+    let ranks: Vec<String> = sorted
+        .iter()
+        .map(|placement| {
+            let ranks: Vec<String> = placement.ranks.iter().map(u32::to_string).collect();
+            ranks.join(",")
+        })
+        .collect();
+    sqlx::query(
+        "INSERT INTO rdmesh_store.placements
+             (job_id, requeue, restart, host, ranks, devices, gpus, virtual_functions, placed_at)
+         SELECT $1, $2, $3, p.host, string_to_array(p.ranks, ',')::bigint[],
+                string_to_array(p.devices, $9), string_to_array(p.gpus, $9),
+                string_to_array(p.functions, $9), $10
+         FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
+              p (host, ranks, devices, gpus, functions)
+         ON CONFLICT (job_id, requeue, restart, host) DO UPDATE SET
+             ranks = excluded.ranks, devices = excluded.devices, gpus = excluded.gpus,
+             virtual_functions = excluded.virtual_functions",
+    )
+    .bind(&attempt.job_id)
+    .bind(i64::from(attempt.requeue))
+    .bind(i64::from(attempt.restart))
+    .bind(
+        sorted
+            .iter()
+            .map(|placement| placement.host.clone())
+            .collect::<Vec<_>>(),
+    )
+    .bind(ranks)
+    .bind(column(|placement| &placement.devices))
+    .bind(column(|placement| &placement.gpus))
+    .bind(column(|placement| &placement.virtual_functions))
+    .bind(SEPARATOR.to_string())
+    .bind(now)
+    .execute(connection)
+    .await?;
     Ok(())
 }
 
@@ -418,6 +443,7 @@ fn attempt(row: &sqlx::postgres::PgRow) -> Result<Attempt, StoreError> {
             row.try_get("requeue")?,
             row.try_get("restart")?,
         ),
+        told: row.try_get("told")?,
         name: row.try_get("name")?,
         user: row.try_get("user_name")?,
         scheduler: row.try_get("scheduler")?,

@@ -39,3 +39,5 @@ pub(crate) const INVENTORY_ROWS_MAX: usize = 1_024;
 pub(crate) const SHORT_TEXT_MAX_BYTES: usize = 256;
 /// Bytes of the reason of a rejection that go back to the agent.
 pub(crate) const REASON_MAX_BYTES: usize = 300;
+/// Bytes of a mark on a row, where it quotes what was sent.
+pub(crate) const MARK_MAX_BYTES: usize = 300;

@@ -231,6 +231,7 @@ fn chain(
     }
     mark_changed(&mut marks, "comm", &task.comm);
     mark_changed(&mut marks, "cgroup path", &cgroup.path);
+    marks.extend(task.mark.clone());
     let has = |mark: ChainMark| columns.marks[row] & mark as u32 != 0;
     Ok(Chain {
         first_at: first.at,

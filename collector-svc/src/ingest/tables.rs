@@ -5,9 +5,11 @@ use rdmesh_proto::tracer::v1::{
     CgroupColumns, DeviceColumns, ProbeColumns, SignatureColumns, Snapshot, TaskColumns,
 };
 use rdmesh_store::ingest::{Identity, Step};
+use rdmesh_store::text::storable;
 
+use crate::attempt;
 use crate::ingest::columns::{Refusal, Table, Text};
-use crate::ingest::limits::{PROBES_MAX, ROWS_MAX, STEPS_MAX, STRINGS_MAX};
+use crate::ingest::limits::{MARK_MAX_BYTES, PROBES_MAX, ROWS_MAX, STEPS_MAX, STRINGS_MAX};
 
 /// A hooked function.
 #[derive(Debug, Clone)]
@@ -30,6 +32,8 @@ pub(crate) struct Signature {
 pub(crate) struct Cgroup {
     pub(crate) path: Text,
     pub(crate) identity: Identity,
+    /// What is odd about the job that it names.
+    pub(crate) mark: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -39,6 +43,8 @@ pub(crate) struct Task {
     pub(crate) comm: Text,
     pub(crate) cgroup: usize,
     pub(crate) identity: Identity,
+    /// What is odd about the job that it names.
+    pub(crate) mark: Option<String>,
     pub(crate) rank: Option<i32>,
     pub(crate) local_rank: Option<i32>,
 }
@@ -215,22 +221,33 @@ fn signatures(
     Ok(signatures)
 }
 
-/// Whose it is; an empty job id says that nobody knows.
-fn identity(job_id: &Text, requeue: u32, restart: u32, source: i32) -> Identity {
+/// Whose it is; an empty job id says that nobody knows. A text that is no job id (an
+/// environment may hold anything) names none, and the row says so.
+fn identity(job_id: &Text, requeue: u32, restart: u32, source: i32) -> (Identity, Option<String>) {
     let source = known::<IdentitySource>(source);
-    if job_id.text.is_empty() {
-        return Identity {
-            job_id: None,
-            requeue: 0,
-            restart: 0,
-            source,
-        };
-    }
-    Identity {
-        job_id: Some(job_id.text.clone()),
-        requeue: i64::from(requeue),
-        restart: i64::from(restart),
+    let nobody = Identity {
+        job_id: None,
+        requeue: 0,
+        restart: 0,
         source,
+    };
+    if job_id.text.is_empty() {
+        return (nobody, None);
+    }
+    match attempt::job_id("the job id that its task names", &job_id.text) {
+        Ok(job_id) => {
+            let identity = Identity {
+                job_id: Some(job_id),
+                requeue: i64::from(requeue),
+                restart: i64::from(restart),
+                source,
+            };
+            (identity, None)
+        }
+        Err(bad) => {
+            let mark = storable(bad.to_string().as_bytes(), MARK_MAX_BYTES);
+            (nobody, Some(mark.text))
+        }
     }
 }
 
@@ -249,14 +266,16 @@ fn cgroups(columns: &CgroupColumns, strings: &[Text]) -> Result<Vec<Cgroup>, Ref
     (0..table.rows())
         .map(|row| {
             let job = string(&table, "job_id", row, columns.job_id[row], strings)?;
+            let (identity, mark) = identity(
+                job,
+                columns.requeue[row],
+                columns.restart[row],
+                columns.source[row],
+            );
             Ok(Cgroup {
                 path: string(&table, "path", row, columns.path[row], strings)?.clone(),
-                identity: identity(
-                    job,
-                    columns.requeue[row],
-                    columns.restart[row],
-                    columns.source[row],
-                ),
+                identity,
+                mark,
             })
         })
         .collect()
@@ -294,16 +313,22 @@ fn tasks(
                 ("cgroups", cgroups.len()),
             )?;
             let job = string(&table, "job_id", row, columns.job_id[row], strings)?;
-            let own = identity(
+            let (own, own_mark) = identity(
                 job,
                 columns.requeue[row],
                 columns.restart[row],
                 columns.source[row],
             );
             // What the cgroup tells serves the task that tells nothing itself.
-            let identity = match own.job_id {
-                Some(_) => own,
-                None => cgroups[cgroup].identity.clone(),
+            let (identity, mark) = match own.job_id {
+                Some(_) => (own, own_mark),
+                None => {
+                    let of_cgroup = &cgroups[cgroup];
+                    (
+                        of_cgroup.identity.clone(),
+                        own_mark.or_else(|| of_cgroup.mark.clone()),
+                    )
+                }
             };
             Ok(Task {
                 tgid: columns.tgid[row],
@@ -311,6 +336,7 @@ fn tasks(
                 comm: string(&table, "comm", row, columns.comm[row], strings)?.clone(),
                 cgroup,
                 identity,
+                mark,
                 rank: rank(columns.rank[row]),
                 local_rank: rank(columns.local_rank[row]),
             })

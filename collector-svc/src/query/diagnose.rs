@@ -85,7 +85,7 @@ pub async fn diagnose_attempt(
     let case = Case {
         attempt: attempt::written(key),
         state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
-        told: attempt.state != 1 || attempt.started_at.is_some(),
+        told: attempt.told,
         started_at: attempt.started_at,
         ended_at: attempt.ended_at,
         placed_on,

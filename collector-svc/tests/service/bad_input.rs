@@ -247,3 +247,24 @@ async fn bytes_that_are_no_message_and_messages_that_are_too_large_are_told_so()
     agent.acknowledged(1).await;
     assert_eq!(collector.read("SELECT host FROM rdmesh.failures"), "gpu-02");
 }
+
+#[tokio::test]
+async fn a_job_id_that_is_none_names_no_job_and_the_row_says_so() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    let long = "x".repeat(4_000);
+    for (sequence, job) in (1..).zip(["a/b", "a\nb", long.as_str()]) {
+        agent.send(sequence, host.failing(job)).await;
+    }
+    agent.acknowledged(3).await;
+    assert!(agent.rejected.is_empty());
+    assert_eq!(
+        collector.read(
+            "SELECT count(*) FROM rdmesh.failures WHERE job_id IS NULL \
+             AND marks[1] LIKE 'the job id that its task names %'"
+        ),
+        "3"
+    );
+    assert_eq!(collector.read("SELECT count(*) FROM rdmesh.jobs"), "0");
+}

@@ -7,7 +7,7 @@ use rdmesh_proto::collector::v1::{
 use tonic::Code;
 
 use crate::made::{Host, attempt, seconds_ago, start};
-use crate::running::Running;
+use crate::running::{Running, until};
 
 fn end(job: &str, seconds: u64) -> EndJobRequest {
     EndJobRequest {
@@ -225,4 +225,24 @@ async fn requests_that_say_nonsense_are_refused_with_their_field() {
         nanos: 0,
     });
     assert!(told(jobs.end_job(never).await.unwrap_err()).starts_with("ended_at is no time"));
+}
+
+#[tokio::test]
+async fn an_attempt_that_ended_badly_gets_its_verdict_unasked() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    agent.send(1, host.failing("9")).await;
+    agent.acknowledged(1).await;
+    collector
+        .jobs()
+        .start_job(start("9", 60, &["gpu-01"]))
+        .await
+        .unwrap();
+    collector.jobs().end_job(end("9", 0)).await.unwrap();
+    let verdict = "SELECT class FROM rdmesh.diagnoses WHERE job_id = '9'";
+    until("a verdict is there", || async {
+        collector.read(verdict) == "application_arguments"
+    })
+    .await;
 }

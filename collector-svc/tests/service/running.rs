@@ -23,6 +23,9 @@ use tonic::{Status, Streaming};
 /// Nothing here takes longer, also on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 pub(crate) fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| Cluster::start().expect("a private Postgres"))
@@ -31,12 +34,13 @@ pub(crate) fn cluster() -> &'static Cluster {
 /// Waits until `holds`, which is looked at again and again.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = Instant::now() + DEADLINE;
+    let mut looks = tokio::time::interval(LOOK_EVERY);
     while !holds().await {
         assert!(
             Instant::now() < deadline,
             "{what} did not come true within {DEADLINE:?}"
         );
-        tokio::task::yield_now().await;
+        looks.tick().await;
     }
 }
 

@@ -319,10 +319,27 @@ async fn a_verdict_is_kept_and_replaced() {
         meaning: "m".into(),
         next_steps: vec!["look".into()],
     };
+    db.store.end_job(&end("7", 0, None), at(1)).await.unwrap();
+    let waiting = db.store.undiagnosed(NOW, at(1), 9).await.unwrap();
+    assert_eq!(waiting, [attempt("7", 0)]);
+    assert!(
+        db.store
+            .undiagnosed(at(1), at(9), 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     db.store
         .keep_verdict(&attempt("7", 0), &verdict, at(1))
         .await
         .unwrap();
+    assert!(
+        db.store
+            .undiagnosed(NOW, at(1), 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     verdict.confidence = "low".into();
     db.store
         .keep_verdict(&attempt("7", 0), &verdict, at(2))

@@ -231,7 +231,7 @@ pub(crate) fn placed_on(host: &str) -> Placement {
     Placement {
         host: host.into(),
         ranks: vec![0, 4_000_000_000],
-        devices: vec!["mlx5_0".into()],
+        devices: vec!["mlx5_0".into(), "mlx5_1".into()],
         gpus: vec![],
         virtual_functions: vec![],
     }

@@ -11,7 +11,8 @@ use crate::diagnosis::watch;
 
 pub(super) fn refused(deciding: &Deciding<'_>, case: &Case) -> Option<Finding> {
     let chain = deciding.chain;
-    if chain.reaches(Layer::Driver) {
+    let at_entry = matches!(chain.deepest().layer, Layer::Core | Layer::Uverbs);
+    if !at_entry || chain.reaches(Layer::Driver) {
         return None;
     }
     let watched = watch::watches_verb(case, &chain.host, Layer::Driver, chain.verb);

@@ -1,0 +1,8 @@
+//! The rules: one test each, and goldens of whole verdicts.
+
+#![allow(clippy::unwrap_used)]
+
+mod goldens;
+mod made;
+mod rules;
+mod unwatched;
