@@ -12,15 +12,12 @@ use crate::resolve::{
     Report, Symbols, find_tables, resolve,
 };
 
-use super::entry::{entry, instruction};
+use super::entry::entry;
 use super::host::{self, Modules};
 use super::memory::KernelMemory;
 use super::object::FitError;
 use super::sys::{self, KernelBtf, Refusal, Target};
 use super::{LoadError, MAX_PROBES, Tracer, btf_error};
-
-/// A function of the kernel that exists to be traced by BPF's own self-tests.
-const TEST_FUNCTION: &[u8] = b"bpf_fentry_test1";
 
 /// The kernel's error for "not supported" that has no place in errno.h; from a
 /// tracing program it means that the function cannot have a trampoline.
@@ -29,48 +26,6 @@ const ENOTSUPP: i32 = 524;
 /// Arguments in registers on the processors supported. More of them need a
 /// kernel of 6.2 or later on x86-64.
 const REGISTER_ARGUMENTS: u32 = 6;
-
-/// Loads (and does not attach) a small tracing program: some sandboxes refuse the
-/// program type to root with every capability, and old kernels lack a helper.
-pub(super) fn check_tracing(kernel: &Types<'_>) -> Result<(), LoadError> {
-    let mut id = None;
-    for function in kernel.own_functions() {
-        let (name, function_id) = function.map_err(|error| btf_error("vmlinux", error))?;
-        if name == TEST_FUNCTION {
-            id = Some(function_id);
-            break;
-        }
-    }
-    // A kernel without the function says no later, hook by hook.
-    let Some(id) = id else { return Ok(()) };
-    match sys::load_program("rdmesh_check", &newest_helper(), Target::Fexit(id, None)) {
-        Ok(_) => Ok(()),
-        Err(refusal) => match refusal.error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => Err(LoadError::TracingRefused),
-            _ if refusal.log.contains("func") => Err(LoadError::KernelTooOld),
-            _ => Err(LoadError::Program(format!(
-                "{}: {}",
-                refusal.error, refusal.log
-            ))),
-        },
-    }
-}
-
-/// A program that calls the newest helper of all that the probes use,
-/// `bpf_get_func_ret` of Linux 5.17, and returns 0.
-fn newest_helper() -> [bpf_insn; 6] {
-    let store_dw_k = 0x7a;
-    let (mov, mov_k, add_k, call, exit) = (0xbf, 0xb7, 0x07, 0x85, 0x95);
-    [
-        // *(u64 *)(r10 - 8) = 0; r2 = r10 - 8
-        instruction(store_dw_k, 10, 0, -8, 0),
-        instruction(mov, 2, 10, 0, 0),
-        instruction(add_k, 2, 0, 0, -8),
-        instruction(call, 0, 0, 0, 184),
-        instruction(mov_k, 0, 0, 0, 0),
-        instruction(exit, 0, 0, 0, 0),
-    ]
-}
 
 /// The BTFs of the modules of one look.
 struct ModuleBtfs<'k> {

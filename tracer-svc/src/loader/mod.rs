@@ -2,7 +2,7 @@
 //!
 //! # How probes are loaded
 //!
-//! 1. [`host`] checks what makes loading impossible and lists the loaded modules
+//! 1. [`host`] and [`check`] find what makes loading impossible; [`host`] lists the loaded modules
 //!    that the catalogue names or that use `ib_core`.
 //! 2. The BTF of vmlinux and of those modules is read as bytes
 //!    ([`crate::btf`]). [`memory`] copies the data symbols of each driver that are
@@ -22,6 +22,7 @@
 //! process. Everything read from the kernel is freed when the plan is attached.
 
 mod attach;
+mod check;
 mod counts;
 mod entry;
 mod error;
@@ -103,7 +104,7 @@ impl Tracer {
     pub fn start(catalogue: Catalogue, options: &Options) -> Result<(Self, Events), LoadError> {
         host::check()?;
         let kernel = kernel_types()?;
-        attach::check_tracing(&Types::whole(&kernel))?;
+        check::check_tracing(&Types::whole(&kernel))?;
         let template = Template::parse()?;
         let mut maps = template.create_maps(options)?;
         let map_fds = object::duplicate(&maps)?;
