@@ -2,7 +2,7 @@
 
 use rdmesh_client::Moment;
 use rdmesh_client::model::Layer;
-use rdmesh_client::model::probe::{HostProbes, Probe, ProbeState};
+use rdmesh_client::model::probe::{AttachKind, HostProbes, Probe, ProbeState};
 
 use super::printable::printable;
 use super::table::{Cell, Table};
@@ -74,7 +74,20 @@ fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
         Ink::Warning
     };
     let count = format!("{attached} of {total} logical hooks are watched");
-    format!("{}\n{}\n", facts.join("  "), style.paint(ink, &count))
+    let states = ProbeState::ALL.iter().filter_map(|state| {
+        let count = host.probes.iter().filter(|p| p.state == *state).count();
+        (count > 0).then(|| format!("{count} {}", state.name()))
+    });
+    let states: Vec<String> = states.collect();
+    let functions = match states.is_empty() {
+        true => String::new(),
+        false => format!("; functions: {}", states.join(", ")),
+    };
+    format!(
+        "{}\n{}{functions}\n",
+        facts.join("  "),
+        style.paint(ink, &count)
+    )
 }
 
 /// From the system call inward.
@@ -93,7 +106,7 @@ fn row(probe: &Probe) -> [Cell; 9] {
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     let ink = match probe.state {
         ProbeState::Attached => Ink::Good,
-        ProbeState::Missing => Ink::Bad,
+        ProbeState::Missing if probe.logical => Ink::Bad,
         _ => Ink::Warning,
     };
     let drops = match probe.drops {
@@ -111,18 +124,33 @@ fn row(probe: &Probe) -> [Cell; 9] {
         .into(),
         optional(&probe.function).into(),
         optional(&probe.module).into(),
-        how(probe).into(),
+        probe
+            .attached_by
+            .map(AttachKind::name)
+            .unwrap_or_default()
+            .into(),
         probe.failures.to_string().into(),
         drops,
-        optional(&probe.reason).into(),
+        why(probe).into(),
     ]
 }
 
-/// `fexit, ib_device_ops of rdma_rxe`.
-fn how(probe: &Probe) -> String {
-    let kind = probe.attached_by.map(|kind| kind.name().to_owned());
-    let found = probe.found_by.as_deref().map(printable);
-    kind.into_iter().chain(found).collect::<Vec<_>>().join(", ")
+/// Why it stands as it does; else how its place was found, where that is not
+/// the usual way.
+fn why(probe: &Probe) -> String {
+    let found = probe
+        .found_by
+        .as_deref()
+        .filter(|found| *found != "by name");
+    let found = found.map(|found| format!("found through {}", printable(found)));
+    let parts: Vec<String> = probe
+        .reason
+        .as_deref()
+        .map(printable)
+        .into_iter()
+        .chain(found)
+        .collect();
+    parts.join("; ")
 }
 
 #[cfg(test)]
