@@ -5,10 +5,13 @@ use time::OffsetDateTime;
 
 const NANOS_A_SECOND: i128 = 1_000_000_000;
 
+/// The end of the year 2261, seconds since 1970.
+const SECONDS_MAX: i64 = 9_214_646_399;
+
 /// A time that the contract cannot hold or a sane host cannot mean.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{field} is no time: {seconds} s and {nanos} ns since 1970; allowed are the years 1970 to 9999"
+    "{field} is no time: {seconds} s and {nanos} ns since 1970; allowed are the years 1970 to 2261"
 )]
 pub(crate) struct BadTime {
     field: &'static str,
@@ -26,7 +29,10 @@ pub(crate) fn from_proto(
         seconds: timestamp.seconds,
         nanos: timestamp.nanos,
     };
-    let in_range = timestamp.seconds >= 0 && (0..1_000_000_000).contains(&timestamp.nanos);
+    // Where nanoseconds since 1970 end in 64 bits: sums with spans of days stay far from
+    // the end of the calendar.
+    let in_range = (0..=SECONDS_MAX).contains(&timestamp.seconds)
+        && (0..1_000_000_000).contains(&timestamp.nanos);
     if !in_range {
         return Err(bad);
     }
@@ -82,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_named() {
-        for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MAX, 0)] {
+        for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (SECONDS_MAX + 1, 0)] {
             let refused = from_proto("hello.started_at", &Timestamp { seconds, nanos });
             assert!(
                 refused

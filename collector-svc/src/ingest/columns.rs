@@ -2,7 +2,7 @@
 
 use rdmesh_store::text::storable;
 
-use crate::ingest::limits::{ERRNO_MAX, TEXT_MAX_BYTES};
+use crate::ingest::limits::{COUNT_MAX, ERRNO_MAX, TEXT_MAX_BYTES};
 
 /// Why an item is refused: which field, what is wrong, what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -150,7 +150,12 @@ impl<'a> Table<'a> {
         Err(Refusal::value(self.field(column, row), value, "1 to 4095"))
     }
 
-    /// Counts and times that Postgres can hold.
+    /// A count.
+    pub(crate) fn count(&self, column: &str, row: usize, value: u64) -> Result<i64, Refusal> {
+        count(&self.field(column, row), value)
+    }
+
+    /// Times that Postgres can hold.
     pub(crate) fn long(&self, column: &str, row: usize, value: u64) -> Result<i64, Refusal> {
         long(&self.field(column, row), value)
     }
@@ -159,6 +164,14 @@ impl<'a> Table<'a> {
 /// A `u64` that Postgres can hold.
 pub(crate) fn long(field: &str, value: u64) -> Result<i64, Refusal> {
     i64::try_from(value).map_err(|_| Refusal::value(field, value, "0 to 9223372036854775807"))
+}
+
+/// A count: bounded, so that sums over all hosts and years stay within 64 bits.
+pub(crate) fn count(field: &str, value: u64) -> Result<i64, Refusal> {
+    match i64::try_from(value) {
+        Ok(count) if count <= COUNT_MAX => Ok(count),
+        _ => Err(Refusal::value(field, value, "0 to 1000000000000")),
+    }
 }
 
 /// A text of a snapshot, fit for the store.

@@ -10,7 +10,7 @@ use rdmesh_store::ingest::{ClockEstimate, Content, Heartbeat as StoredBeat, Item
 use time::OffsetDateTime;
 
 use crate::clock::{Estimate, HostClock, Reading};
-use crate::ingest::columns::{Refusal, long};
+use crate::ingest::columns::{Refusal, count};
 use crate::ingest::limits::REASON_MAX_BYTES;
 use crate::ingest::snapshot::{self, Timeline, interval, inventory_id, reading};
 use crate::ingest::{reports, windows};
@@ -138,7 +138,7 @@ fn heartbeat(message: &Heartbeat) -> Result<StoredBeat, Refusal> {
     Ok(StoredBeat {
         interval: interval(message.interval_start_boot_ns, message.interval_end_boot_ns)?,
         inventory_id: inventory_id("inventory_id", &message.inventory_id)?,
-        given_up: long("snapshots_given_up", message.snapshots_given_up)?,
+        given_up: count("snapshots_given_up", message.snapshots_given_up)?,
     })
 }
 
@@ -166,5 +166,128 @@ fn marks(estimate: &Estimate) -> Vec<String> {
             "the host's clock jumped by {}",
             times::signed_seconds(jump)
         )],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use prost::Message;
+    use rdmesh_proto::collector::v1::ReportRequest;
+    use rdmesh_proto::tracer::v1::{
+        CgroupColumns, ChainColumns, ProbeColumns, SignatureColumns, Snapshot, TaskColumns,
+    };
+    use uuid::Uuid;
+
+    fn reader() -> Reader {
+        let run = RunKey {
+            host: "gpu-01".into(),
+            agent: 1,
+            run_id: Uuid::nil(),
+        };
+        let reading = Reading {
+            boot_ns: 1_000,
+            real_ns: 2_000,
+        };
+        Reader::new(Arc::new(run), Some((reading, OffsetDateTime::UNIX_EPOCH)))
+    }
+
+    prop_compose! {
+        /// Columns that often fit one another and often do not.
+        fn snapshots()(
+            index in prop::collection::vec(0_u32..4, 12),
+            lengths in prop::collection::vec(0_usize..3, 6),
+            times in prop::collection::vec(any::<u64>(), 4),
+            count in prop::collection::vec(prop_oneof![0_u64..3, any::<u64>()], 3),
+            errno in prop::collection::vec(prop_oneof![1_u32..200, any::<u32>()], 3),
+            texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..6), 0..5),
+            marks in any::<u32>(),
+        ) -> Snapshot {
+            let column = |at: usize, rows: usize| vec![index[at]; rows];
+            let [probes, signatures, cgroups, tasks, chains, steps] = lengths[..] else {
+                return Snapshot::default();
+            };
+            Snapshot {
+                clock: Some(ClockPair { boottime_ns: times[0], realtime_ns: times[1] }),
+                interval_start_boot_ns: times[2].min(times[3]),
+                interval_end_boot_ns: times[2].max(times[3]),
+                strings: texts,
+                probes: Some(ProbeColumns {
+                    function: column(0, probes),
+                    module: column(1, probes),
+                    layer: vec![i32::MAX; probes],
+                    verb: vec![2; probes],
+                    object: vec![0; probes],
+                }),
+                signatures: Some(SignatureColumns {
+                    driver: column(2, signatures),
+                    steps: vec![u32::try_from(steps).unwrap_or(0); signatures],
+                    step_probe: column(3, steps * signatures),
+                    step_errno: vec![errno[0]; steps * signatures],
+                }),
+                cgroups: Some(CgroupColumns {
+                    id: vec![u64::MAX; cgroups],
+                    path: column(4, cgroups),
+                    job_id: column(5, cgroups),
+                    requeue: vec![u32::MAX; cgroups],
+                    restart: vec![0; cgroups],
+                    source: vec![-7; cgroups],
+                }),
+                tasks: Some(TaskColumns {
+                    tgid: vec![u32::MAX; tasks],
+                    tid: vec![1; tasks],
+                    start_boot_ns: vec![u64::MAX; tasks],
+                    comm: column(6, tasks),
+                    cgroup: column(7, tasks),
+                    job_id: column(8, tasks),
+                    requeue: vec![0; tasks],
+                    restart: vec![0; tasks],
+                    rank: vec![i32::MIN; tasks],
+                    local_rank: vec![i32::MAX; tasks],
+                    source: vec![1; tasks],
+                }),
+                chains: Some(ChainColumns {
+                    signature: column(9, chains),
+                    task: column(10, chains),
+                    device_plus_one: vec![0; chains],
+                    count: vec![count[0]; chains],
+                    first_boot_ns: vec![times[2].min(times[3]); chains],
+                    last_boot_ns: vec![times[2].max(times[3]); chains],
+                    marks: vec![marks; chains],
+                }),
+                ..Snapshot::default()
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever comes becomes rows that hold what the store relies on, or a
+        /// rejection with a reason.
+        #[test]
+        fn a_snapshot_is_stored_or_refused(snapshot in snapshots()) {
+            let received = OffsetDateTime::UNIX_EPOCH + std::time::Duration::from_secs(1 << 31);
+            let item = reader().read(1, Some(&Sent::Snapshot(snapshot)), received);
+            match item.content {
+                Content::Rejected(reason) => prop_assert!(!reason.is_empty() && reason.len() <= 300),
+                Content::Snapshot(rows) => {
+                    for chain in &rows.chains {
+                        prop_assert!(!chain.steps.is_empty() && chain.count > 0);
+                        prop_assert!(chain.first_at <= chain.last_at);
+                        prop_assert!(!chain.comm.contains('\0'));
+                        prop_assert!(chain.first_at >= received - rdmesh_store::FURTHEST_BACK);
+                    }
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_an_item_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(request) = ReportRequest::decode(bytes.as_slice()) {
+                let item = reader().read(1, request.item.as_ref(), OffsetDateTime::UNIX_EPOCH);
+                prop_assert_eq!(item.sequence, 1);
+            }
+        }
     }
 }

@@ -41,3 +41,5 @@ pub(crate) const SHORT_TEXT_MAX_BYTES: usize = 256;
 pub(crate) const REASON_MAX_BYTES: usize = 300;
 /// Bytes of a mark on a row, where it quotes what was sent.
 pub(crate) const MARK_MAX_BYTES: usize = 300;
+/// A counter's value. A host that fails a million times a second needs eleven days.
+pub(crate) const COUNT_MAX: i64 = 1_000_000_000_000;

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use crate::clock::Reading;
 use crate::ingest::arguments;
-use crate::ingest::columns::{Refusal, Table, Text, long, shown};
+use crate::ingest::columns::{Refusal, Table, Text, count, long, shown};
 use crate::ingest::limits::{INVENTORY_ID_MAX_BYTES, RECORDS_MAX, ROWS_MAX};
 use crate::ingest::tables::Tables;
 use crate::times;
@@ -154,8 +154,8 @@ pub(crate) fn rows(
         started_at: started.at,
         ended_at: ended.at,
         inventory_id: inventory_id("inventory_id", &snapshot.inventory_id)?,
-        given_up: long("snapshots_given_up", snapshot.snapshots_given_up)?,
-        chains_left_out: long("chains_left_out", snapshot.chains_left_out)?,
+        given_up: count("snapshots_given_up", snapshot.snapshots_given_up)?,
+        chains_left_out: count("chains_left_out", snapshot.chains_left_out)?,
         chains,
         counts,
         drops,
@@ -205,8 +205,8 @@ fn chain(
     let device = table
         .index_plus_one("device_plus_one", row, columns.device_plus_one[row], target)?
         .map(|index| &tables.devices[index]);
-    let count = table.long("count", row, columns.count[row])?;
-    if count == 0 {
+    let calls = table.count("count", row, columns.count[row])?;
+    if calls == 0 {
         return Err(Refusal::value(
             format!("chains.count[{row}]"),
             0,
@@ -239,7 +239,7 @@ fn chain(
         last_at: last.at.max(first.at),
         host_first_at: timeline.host_time(first_ns),
         host_last_at: timeline.host_time(last_ns),
-        count,
+        count: calls,
         verb: signature.verb,
         steps: signature.steps.clone(),
         driver: signature.driver.clone(),
@@ -321,8 +321,8 @@ fn counters(columns: Option<&CounterColumns>, tables: &Tables) -> Result<Vec<Cou
                 layer: probe.layer,
                 errno: table.errno("errno", row, columns.errno[row])?,
                 cgroup: None,
-                delta: table.long("delta", row, columns.delta[row])?,
-                total: table.long("total", row, columns.total[row])?,
+                delta: table.count("delta", row, columns.delta[row])?,
+                total: table.count("total", row, columns.total[row])?,
             })
         })
         .collect()
@@ -358,8 +358,8 @@ fn cgroup_counters(
                 layer: probe.layer,
                 errno: table.errno("errno", row, columns.errno[row])?,
                 cgroup: Some((cgroup.path.text.clone(), cgroup.identity.clone())),
-                delta: table.long("delta", row, columns.delta[row])?,
-                total: table.long("total", row, columns.total[row])?,
+                delta: table.count("delta", row, columns.delta[row])?,
+                total: table.count("total", row, columns.total[row])?,
             })
         })
         .collect()
@@ -391,8 +391,8 @@ fn losses(
                 function: probe.function.clone(),
                 module: probe.module.clone(),
                 layer: probe.layer,
-                delta: table.long("delta", row, columns.delta[row])?,
-                total: table.long("total", row, columns.total[row])?,
+                delta: table.count("delta", row, columns.delta[row])?,
+                total: table.count("total", row, columns.total[row])?,
             })
         })
         .collect()
