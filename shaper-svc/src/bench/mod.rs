@@ -5,6 +5,8 @@
 
 pub mod classify;
 pub mod engine;
+#[cfg(feature = "dpdk")]
+pub mod path;
 
 use serde::Serialize;
 use std::io::{self, Write};
@@ -27,11 +29,18 @@ pub struct Figure {
     /// What the project promises, if it promises something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
+    /// The same, where more is better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
 }
 
 impl Figure {
-    /// The median of `rounds`, of which there is at least one.
-    fn median_of(name: String, unit: &'static str, mut rounds: Vec<f64>) -> Self {
+    /// The median of `rounds`.
+    ///
+    /// # Panics
+    /// Without any round.
+    #[must_use]
+    pub fn median_of(name: String, unit: &'static str, mut rounds: Vec<f64>) -> Self {
         rounds.sort_by(f64::total_cmp);
         Self {
             name,
@@ -41,6 +50,7 @@ impl Figure {
             max: rounds[rounds.len() - 1],
             rounds: rounds.len(),
             at_most: None,
+            at_least: None,
         }
     }
 }
@@ -56,8 +66,13 @@ pub fn run(only: &str, out: &mut impl Write) -> io::Result<()> {
     let classify = classify::HEADS
         .iter()
         .map(|head| (head.name(), measure_head(head)));
+    #[cfg(feature = "dpdk")]
+    let path = path::LOADS.iter().map(|load| (load.name.to_owned(), measure_path(load)));
+    #[cfg(not(feature = "dpdk"))]
+    let path = std::iter::empty();
     for (_, measure) in engine
         .chain(classify)
+        .chain(path)
         .filter(|(name, _)| name.contains(only))
     {
         serde_json::to_writer(&mut *out, &measure())?;
@@ -75,4 +90,9 @@ fn measure_load(load: &'static engine::Load) -> Measure {
 
 fn measure_head(head: &'static classify::Head) -> Measure {
     Box::new(|| head.measure())
+}
+
+#[cfg(feature = "dpdk")]
+fn measure_path(load: &'static path::Load) -> Measure {
+    Box::new(|| load.measure())
 }

@@ -60,6 +60,10 @@ pub(super) struct Route<F> {
     discarded_frames: u64,
     gaps_before: PollGaps,
     stats: Box<WireStats>,
+    /// What is received, on its way to the engine.
+    frames: Box<[Frame; BURST]>,
+    /// What is sent, on its way to the port; never grows.
+    tokens: Vec<F>,
 }
 
 const NO_FRAME: Frame = Frame {
@@ -93,6 +97,8 @@ impl<F: Copy> Route<F> {
             discarded_frames: 0,
             gaps_before: PollGaps::new(),
             stats: Box::default(),
+            frames: Box::new([NO_FRAME; BURST]),
+            tokens: Vec::with_capacity(BURST),
         })
     }
 
@@ -144,17 +150,10 @@ impl<F: Copy> Route<F> {
         if received == 0 {
             return 0;
         }
-        let mut frames = [NO_FRAME; BURST];
-        for (index, frame) in frames[..received].iter_mut().enumerate() {
+        let mut kept = 0;
+        for index in 0..received {
             let verdict = self.classifier.classify(port.head(index));
             let bytes = port.bytes(index);
-            *frame = Frame {
-                handle: 0,
-                key: verdict.key,
-                arrived_ps: now_ps,
-                len: u16::try_from(bytes).unwrap_or(u16::MAX),
-                is_cnp: verdict.is_cnp(),
-            };
             if let Kind::Roce(bth) = verdict.kind
                 && bth.is_reliable_request()
             {
@@ -165,24 +164,24 @@ impl<F: Copy> Route<F> {
                     bytes,
                 });
             }
-        }
-        let mut kept = 0;
-        for index in 0..received {
             let Some(token) = port.take(index) else {
                 continue;
             };
-            if let Some(handle) = self.held.keep(token) {
-                frames[kept] = Frame {
-                    handle,
-                    ..frames[index]
-                };
-                kept += 1;
-            } else {
+            let Some(handle) = self.held.keep(token) else {
                 // Cannot be: there are as many places as the wire has room for.
                 self.discarded_frames += port.discard(&[token]) as u64;
-            }
+                continue;
+            };
+            self.frames[kept] = Frame {
+                handle,
+                key: verdict.key,
+                arrived_ps: now_ps,
+                len: u16::try_from(bytes).unwrap_or(u16::MAX),
+                is_cnp: verdict.is_cnp(),
+            };
+            kept += 1;
         }
-        let pushed = self.wire.push(&frames[..kept]);
+        let pushed = self.wire.push(&self.frames[..kept]);
         debug_assert_eq!(pushed, kept, "no more was received than there was room for");
         received
     }
@@ -193,18 +192,14 @@ impl<F: Copy> Route<F> {
         for _ in 0..BURSTS_A_TURN {
             let burst = self.wire.peek(now_ps);
             let departures = burst.departures();
-            let Some(first) = departures
-                .first()
-                .and_then(|first| self.held.get(first.handle))
-            else {
+            if departures.is_empty() {
                 break;
-            };
-            let mut tokens = [first; BURST];
-            for (token, departure) in tokens.iter_mut().zip(departures).skip(1) {
-                *token = self.held.get(departure.handle).unwrap_or(first);
             }
+            self.tokens.clear();
+            self.tokens
+                .extend(departures.iter().map_while(|d| self.held.get(d.handle)));
             let offered = departures.len();
-            let sent = port.transmit(&tokens[..offered]);
+            let sent = port.transmit(&self.tokens);
             for departure in &departures[..sent] {
                 self.held.release(departure.handle);
             }

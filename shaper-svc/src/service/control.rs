@@ -156,6 +156,8 @@ pub struct Done {
     pub wires: Vec<usize>,
     /// It was done before; nothing changed now.
     pub repeated: bool,
+    /// When the poll loop had put it in force.
+    pub in_force_at: Option<std::time::Instant>,
 }
 
 /// Every wire, and the requests that are remembered.
@@ -210,7 +212,7 @@ impl Control {
             if before.what != what {
                 return Err(Refused::IdReused { id: request.id.clone() });
             }
-            return Ok(Done { wires, repeated: true });
+            return Ok(Done { wires, repeated: true, in_force_at: None });
         }
         self.check(&request.change, &wires)?;
         for &wire in &wires {
@@ -222,7 +224,7 @@ impl Control {
             }
             self.remembered.push(Remembered { id: request.id.clone(), what });
         }
-        Ok(Done { wires, repeated: false })
+        Ok(Done { wires, repeated: false, in_force_at: None })
     }
 
     /// Wires whose changed rate has ended by `now` go back; returns them.

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rdmesh_proto::shaper::v1 as proto;
 use rdmesh_proto::shaper::v1::shaper_service_server::ShaperService;
@@ -13,7 +13,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request as Call, Response, Status};
 
-use super::control::{Change, Refused, Request};
+use super::control::{Change, Done, Refused, Request};
 use super::ledger::{ApplyError, Caller};
 use super::shared::Shared;
 
@@ -43,7 +43,7 @@ impl Shaper {
         Self { shared, ending }
     }
 
-    async fn apply(&self, request: Request, caller: Caller) -> Result<Vec<usize>, Status> {
+    async fn apply(&self, request: Request, caller: Caller) -> Result<Done, Status> {
         let shared = Arc::clone(&self.shared);
         // Two writes to disk: off the runtime's thread.
         let applied = tokio::task::spawn_blocking(move || {
@@ -51,18 +51,17 @@ impl Shaper {
             if let Change::Bypass { bypass, .. } = request.change {
                 done.wires.iter().for_each(|&wire| shared.bypass_in_hardware(wire, bypass));
             }
-            Ok(done.wires)
+            Ok(done)
         });
-        let wires = applied
+        let done = applied
             .await
             .map_err(|_| Status::internal("the change failed half-way; see the log"))?;
-        wires.map_err(|error| status(&error))
+        done.map_err(|error| status(&error))
     }
 
-    async fn one(&self, request: Request, caller: Caller) -> Result<Option<proto::Wire>, Status> {
-        let wires = self.apply(request, caller).await?;
-        let wire = wires.first().and_then(|&index| self.shared.wires().into_iter().nth(index));
-        Ok(wire)
+    fn one(&self, done: &Done) -> Option<proto::Wire> {
+        let index = *done.wires.first()?;
+        self.shared.wires().into_iter().nth(index)
     }
 }
 
@@ -159,6 +158,7 @@ impl ShaperService for Shaper {
         &self,
         call: Call<proto::SetRateRequest>,
     ) -> Result<Response<proto::SetRateResponse>, Status> {
+        let arrived_at = Instant::now();
         let caller = caller(&call);
         let asked = call.into_inner();
         let change = Change::Rate {
@@ -168,8 +168,13 @@ impl ShaperService for Shaper {
             force: asked.force,
         };
         let request = Request { id: asked.request_id, reason: asked.reason, change };
-        let wire = self.one(request, caller).await?;
-        Ok(Response::new(proto::SetRateResponse { wire }))
+        let done = self.apply(request, caller).await?;
+        let in_force_after = done.in_force_at.map(|at| at.duration_since(arrived_at));
+        Ok(Response::new(proto::SetRateResponse {
+            wire: self.one(&done),
+            in_force_after_ns: in_force_after
+                .map_or(0, |after| u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
+        }))
     }
 
     async fn reset_wires(
@@ -188,7 +193,7 @@ impl ShaperService for Shaper {
         };
         let change = Change::Reset { wire };
         let request = Request { id: asked.request_id, reason: asked.reason, change };
-        let reset = self.apply(request, caller).await?;
+        let reset = self.apply(request, caller).await?.wires;
         let wires = self.shared.wires().into_iter().enumerate();
         let wires = wires.filter(|(index, _)| reset.contains(index)).map(|(_, wire)| wire);
         Ok(Response::new(proto::ResetWiresResponse { wires: wires.collect() }))
@@ -202,8 +207,10 @@ impl ShaperService for Shaper {
         let asked = call.into_inner();
         let change = Change::Bypass { wire: asked.wire, bypass: asked.bypass };
         let request = Request { id: asked.request_id, reason: asked.reason, change };
-        let wire = self.one(request, caller).await?;
-        Ok(Response::new(proto::SetBypassResponse { wire }))
+        let done = self.apply(request, caller).await?;
+        Ok(Response::new(proto::SetBypassResponse {
+            wire: self.one(&done),
+        }))
     }
 
     async fn get_data_path_report(

@@ -87,11 +87,12 @@ impl Ledger {
     /// [`ApplyError`].
     pub fn apply(&mut self, request: &Request, caller: &Caller, now: SystemTime) -> Result<Done, ApplyError> {
         let before = self.control.clone();
-        let done = self.control.apply(request, now)?;
+        let mut done = self.control.apply(request, now)?;
         if done.repeated {
             return Ok(done);
         }
         let kept = self.put_in_force(&done.wires, now).and_then(|()| {
+            done.in_force_at = Some(Instant::now());
             let entries: Vec<Entry> = done
                 .wires
                 .iter()

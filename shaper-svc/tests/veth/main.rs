@@ -39,10 +39,6 @@ fn reachable(net: &Net) -> Result<()> {
     Ok(())
 }
 
-fn iperf_server(net: &Net) -> Result<Process> {
-    Process::start(net.receiver("iperf3").args(["-s", "--forceflush"]).stdout(Stdio::null()))
-}
-
 fn iperf(net: &Net, args: &[&str]) -> Command {
     let mut command = net.sender("iperf3");
     command.args(["-J", "-c", SERVER]).args(args).stdout(Stdio::piped());
@@ -71,7 +67,7 @@ fn ping_tcp_and_udp_pass_at_the_rate_of_the_wire() -> Result<()> {
         let said = String::from_utf8_lossy(&ping.stdout).into_owned();
         ensure!(said.contains(" 0% packet loss") && !said.contains("DUP!"), "{said}");
 
-        let _server = iperf_server(&net)?;
+        let _server = net.iperf_server()?;
         let tcp = result(&run(&mut iperf(&net, &["-t", "4", "-O", "1"]))?.stdout)?;
         let goodput = number(&tcp, "/end/sum_received/bits_per_second")?;
         // 1,448 of 1,538 bytes on the wire are payload.
@@ -106,7 +102,7 @@ fn a_rate_changes_under_load_and_a_bypass_lifts_it() -> Result<()> {
     block_on(async {
         let (_service, mut client) = shaper.start(&net).await?;
         reachable(&net)?;
-        let _server = iperf_server(&net)?;
+        let _server = net.iperf_server()?;
         let mut load = Process::start(&mut iperf(&net, &["-t", "60"]))?;
         // Until the load has come up.
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -143,7 +139,7 @@ fn a_killed_service_comes_back_under_load() -> Result<()> {
         let (mut service, mut client) = shaper.start(&net).await?;
         reachable(&net)?;
         set_rate(&mut client, 80_000_000).await?;
-        let _server = iperf_server(&net)?;
+        let _server = net.iperf_server()?;
         let load = iperf(&net, &["-t", "10"]).spawn()?;
         let deadline = Instant::now() + Duration::from_secs(20);
         while mean_rate_bps(&mut client, 0.5).await? < 40e6 {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -45,6 +46,12 @@ impl Net {
         format!("rdmesh-{}-{which}", self.tag)
     }
 
+    /// Name of the sender's namespace.
+    #[allow(dead_code, reason = "for the measurements")]
+    pub(crate) fn sender_name(&self) -> String {
+        self.ns("a")
+    }
+
     /// A program beside the sender.
     pub(crate) fn sender(&self, program: &str) -> Command {
         in_namespace(&self.ns("a"), program)
@@ -53,6 +60,20 @@ impl Net {
     /// A program beside the receiver.
     pub(crate) fn receiver(&self, program: &str) -> Command {
         in_namespace(&self.ns("b"), program)
+    }
+
+    /// iperf3 beside the receiver, once it listens.
+    pub(crate) fn iperf_server(&self) -> Result<Process> {
+        let mut server = self.receiver("iperf3");
+        let server = Process::start(server.arg("-s").stdout(Stdio::null()))?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let sockets = run(self.receiver("ss").args(["-Hltn"]))?.stdout;
+            if String::from_utf8_lossy(&sockets).contains(":5201") {
+                return Ok(server);
+            }
+            ensure!(Instant::now() < deadline, "iperf3 does not listen");
+        }
     }
 
     /// A program where the shaper is.

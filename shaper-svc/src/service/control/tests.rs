@@ -38,7 +38,7 @@ fn with_id(request: Request) -> Request {
 fn a_rate_is_set_and_reset() {
     let mut control = control();
     let done = control.apply(&rate("vf1", 10_000_000_000, None), start()).unwrap();
-    assert_eq!(done, Done { wires: vec![1], repeated: false });
+    assert_eq!(done, Done { wires: vec![1], repeated: false, in_force_at: None });
     assert_eq!(control.wires()[1].speed(), speed(10_000_000_000));
     assert_eq!(control.wires()[1].generation, 2);
     let reset = Request { change: Change::Reset { wire: None }, ..rate("", 0, None) };
