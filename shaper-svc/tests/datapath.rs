@@ -1,4 +1,5 @@
 //! The data path on ports in memory, in virtual time.
+#![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
 use std::rc::Rc;

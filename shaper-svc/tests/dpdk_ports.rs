@@ -1,5 +1,6 @@
 //! The safe layer over DPDK, on devices that need no hardware. One process can start
 //! DPDK once, so one test holds all of it.
+#![allow(clippy::unwrap_used)]
 #![cfg(feature = "dpdk")]
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The hand-offs of the poll loop under loom: every order in which two threads can
 //! run is tried.
+#![allow(clippy::unwrap_used)]
 
 use loom::sync::Arc;
 use loom::thread;

@@ -1,5 +1,6 @@
 //! The real data path without privileges: captures in and out through net_pcap, with
 //! an injected clock.
+#![allow(clippy::unwrap_used)]
 #![cfg(feature = "dpdk")]
 
 use std::fs::{self, File};

@@ -1,4 +1,5 @@
 //! The service on ports in memory, asked over gRPC.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;

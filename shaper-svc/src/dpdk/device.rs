@@ -66,9 +66,9 @@ impl Device {
             tx_descriptors: mut tx,
             ..
         } = self.options;
+        let (to_rx, to_tx) = (&raw mut rx, &raw mut tx);
         // SAFETY: `id` is a configured port; both numbers are locals.
-        let code =
-            unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.id, &raw mut rx, &raw mut tx) };
+        let code = unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.id, to_rx, to_tx) };
         self.check("sizing its rings", code)?;
         (self.options.rx_descriptors, self.options.tx_descriptors) = (rx, tx);
         // SAFETY: `id` is a valid port.

@@ -113,7 +113,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
         let entry = Entry::by_itself(SystemTime::UNIX_EPOCH, "vf0", "expired");
-        Audit::open(&path).unwrap().append(&[entry.clone()]).unwrap();
+        Audit::open(&path).unwrap().append(std::slice::from_ref(&entry)).unwrap();
         let mut audit = Audit::open(&path).unwrap();
         audit.append(&[entry.clone(), entry.clone()]).unwrap();
         let text = fs::read_to_string(&path).unwrap();

@@ -135,7 +135,7 @@ struct DpdkPorts {
 
 impl Ports for DpdkPorts {
     fn states(&self) -> Vec<PortState> {
-        self.devices.iter().map(|device| state(device)).collect()
+        self.devices.iter().map(state).collect()
     }
 
     fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool {
