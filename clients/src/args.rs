@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use rdmesh_client::moment::{Moment, MomentError};
 
 use crate::command;
+use crate::exit::CommandError;
 
 /// Longest time that a person would wait for one answer, seconds.
 const MAX_TIMEOUT_S: u64 = 3_600;
@@ -48,7 +49,7 @@ pub(crate) struct Global {
     #[arg(
         long,
         global = true,
-        value_name = "HOST:PORT",
+        value_name = "HOST:PORT|unix:/PATH",
         help_heading = "Global options"
     )]
     pub(crate) collector: Option<String>,
@@ -118,9 +119,40 @@ pub(crate) fn moment(text: &str) -> Result<Moment, MomentError> {
     Moment::parse(text, Moment::now())
 }
 
+/// Refuses a stretch of time that ends before it begins.
+pub(crate) fn check_order(
+    since: Option<Moment>,
+    until: Option<Moment>,
+) -> Result<(), CommandError> {
+    match (since, until) {
+        (Some(since), Some(until)) if since > until => Err(CommandError::Usage(format!(
+            "--since ({}) is later than --until ({}): nothing lies between; an age counts back from \
+             now, so that 2h is earlier than 1h",
+            since.to_seconds_text(),
+            until.to_seconds_text()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stretch_of_time_begins_before_it_ends() {
+        let at = |text| Some(moment(text).unwrap());
+        assert!(check_order(at("2h"), at("1h")).is_ok());
+        assert!(check_order(None, at("1h")).is_ok() && check_order(at("1h"), None).is_ok());
+        let error = check_order(at("@7200"), at("@3600")).unwrap_err();
+        assert_eq!(error.report().exit_code, 2);
+        assert!(
+            error
+                .to_string()
+                .starts_with("--since (1970-01-01 02:00:00Z) is later than --until"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn the_grammar_holds_together() {

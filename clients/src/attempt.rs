@@ -10,7 +10,8 @@ use serde::ser::{SerializeStruct, Serializer};
 /// Longest job id in bytes, as the wire contract has it (`AttemptId.job_id`).
 pub const MAX_JOB_ID_BYTES: usize = 256;
 
-/// One run of a job.
+/// One run of a job. One that a caller makes keeps the rules of the contract; one
+/// that the collector told may break them, see [`AttemptId::told`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId {
     job_id: String,
@@ -68,6 +69,23 @@ impl AttemptId {
             requeue,
             restart,
         })
+    }
+
+    /// An attempt as the collector tells it. An id that breaks the rules is kept
+    /// as it is, for a person must see which row is odd; `marks` gets the reason.
+    /// Who shows it escapes it.
+    pub fn told(id: wire::AttemptId, marks: &mut Vec<String>) -> AttemptId {
+        if let Err(error) = check_job_id(&id.job_id) {
+            marks.push(match error {
+                AttemptError::EmptyJob => "the job id is empty".to_owned(),
+                error => error.to_string(),
+            });
+        }
+        AttemptId {
+            job_id: id.job_id,
+            requeue: id.requeue,
+            restart: id.restart,
+        }
     }
 
     /// The scheduler's job id.
@@ -204,14 +222,6 @@ impl From<AttemptId> for wire::AttemptId {
     }
 }
 
-impl TryFrom<wire::AttemptId> for AttemptId {
-    type Error = AttemptError;
-
-    fn try_from(id: wire::AttemptId) -> Result<AttemptId, AttemptError> {
-        AttemptId::new(id.job_id, id.requeue, id.restart)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,6 +269,24 @@ mod tests {
             "x".repeat(257).parse::<AttemptId>(),
             Err(AttemptError::LongJob(257))
         );
+    }
+
+    #[test]
+    fn what_the_collector_tells_is_kept_and_marked() {
+        let told = |job_id: &str| {
+            let mut marks = Vec::new();
+            let id = wire::AttemptId {
+                job_id: job_id.to_owned(),
+                requeue: 1,
+                restart: 0,
+            };
+            (AttemptId::told(id, &mut marks).to_string(), marks.len())
+        };
+        assert_eq!(told("4711"), ("4711/1".to_owned(), 0));
+        assert_eq!(told("a/b"), ("a/b/1".to_owned(), 1));
+        assert_eq!(told("a\u{1b}b"), ("a\u{1b}b/1".to_owned(), 1));
+        assert_eq!(told("").1, 1);
+        assert_eq!(told(&"x".repeat(4_096)).1, 1);
     }
 
     proptest! {

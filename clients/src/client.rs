@@ -54,7 +54,7 @@ impl Client {
             address: address.clone(),
             reason,
         };
-        let endpoint = Endpoint::from_shared(format!("http://{}", address.authority))
+        let endpoint = Endpoint::from_shared(address.uri())
             .map_err(|error| unreachable(error.to_string()))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)

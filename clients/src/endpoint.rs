@@ -18,13 +18,19 @@ pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7400";
 /// The variable that names the collector.
 pub const VARIABLE: &str = "RDMESH_COLLECTOR";
 
+/// How an address of a socket in the file system begins.
+pub const UNIX_PREFIX: &str = "unix:";
+
+/// Longest path of a socket, bytes: `sun_path` of Linux, without its end.
+pub const MAX_SOCKET_PATH_BYTES: usize = 107;
+
 /// Largest file that is read. It holds one line; a megabyte there is a mistake.
 pub const MAX_FILE_BYTES: usize = 64 * 1024;
 
 /// A collector's address, and who said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
-    /// `host:port`, as it is dialled and shown.
+    /// `host:port` or `unix:/path`, as it is dialled and shown.
     pub authority: String,
     /// Who named it.
     pub source: AddressSource,
@@ -49,7 +55,7 @@ pub enum AddressError {
     /// The text is no address.
     #[error(
         "{text:?} (from {source_text}) is no collector address: {reason}; write HOST:PORT, \
-         for example collector.example:{DEFAULT_PORT}"
+         for example collector.example:{DEFAULT_PORT}, or unix:/PATH"
     )]
     Text {
         /// What was written.
@@ -154,6 +160,13 @@ fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressE
         reason,
     };
     let bare = text.trim();
+    if let Some(path) = bare.strip_prefix(UNIX_PREFIX) {
+        let path = socket_path(path).map_err(wrong)?;
+        return Ok(CollectorAddress {
+            authority: format!("{UNIX_PREFIX}{path}"),
+            source,
+        });
+    }
     if bare.starts_with("https://") {
         return Err(wrong("this version speaks plain HTTP/2 only"));
     }
@@ -191,6 +204,37 @@ fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressE
         authority: format!("{}:{port}", authority.host()),
         source,
     })
+}
+
+/// The path in `unix:/path` or `unix:///path`.
+fn socket_path(text: &str) -> Result<&str, &'static str> {
+    let path = text.strip_prefix("//").unwrap_or(text);
+    if !path.starts_with('/') || path.len() == 1 {
+        return Err("the path of its socket must be absolute: unix:/run/rdmesh/collector.sock");
+    }
+    if path.len() > MAX_SOCKET_PATH_BYTES {
+        return Err("the path of its socket is longer than the 107 bytes that Linux allows");
+    }
+    if path.contains(char::is_control) {
+        return Err("the path of its socket holds a control character");
+    }
+    Ok(path)
+}
+
+impl CollectorAddress {
+    /// Whether it is a socket of this machine's file system.
+    pub fn is_unix(&self) -> bool {
+        self.authority.starts_with(UNIX_PREFIX)
+    }
+
+    /// As tonic dials it.
+    pub(crate) fn uri(&self) -> String {
+        if self.is_unix() {
+            self.authority.clone()
+        } else {
+            format!("http://{}", self.authority)
+        }
+    }
 }
 
 impl FromStr for CollectorAddress {
@@ -233,6 +277,8 @@ mod tests {
         assert_eq!(authority(" http://10.0.0.1:7400/ "), "10.0.0.1:7400");
         assert_eq!(authority("[::1]"), "[::1]:7400");
         assert_eq!(authority("[::1]:9"), "[::1]:9");
+        assert_eq!(authority("unix:/run/c.sock"), "unix:/run/c.sock");
+        assert_eq!(authority("unix:///run/c.sock"), "unix:/run/c.sock");
     }
 
     #[test]
@@ -252,9 +298,15 @@ mod tests {
             "a?q",
             "https://a",
             "::1",
+            "unix:",
+            "unix:/",
+            "unix:c.sock",
+            "unix:/a\u{1b}b",
         ] {
             assert!(text.parse::<CollectorAddress>().is_err(), "{text}");
         }
+        let long = format!("unix:/{}", "x".repeat(MAX_SOCKET_PATH_BYTES));
+        assert!(long.parse::<CollectorAddress>().is_err());
     }
 
     #[test]

@@ -137,6 +137,11 @@ fn unreachable_hint(address: &CollectorAddress) -> String {
         "If it runs elsewhere, say so: --collector HOST:{DEFAULT_PORT}, {VARIABLE}, or \
          collector = \"HOST:{DEFAULT_PORT}\" in ~/.config/rdmesh/cli.toml"
     );
+    if address.is_unix() {
+        return format!(
+            "is it running on this machine, and may you write to its socket? {elsewhere}"
+        );
+    }
     match &address.source {
         AddressSource::File(path) => {
             format!(
@@ -153,13 +158,22 @@ fn unreachable_hint(address: &CollectorAddress) -> String {
 pub(crate) struct Subject {
     pub(crate) what: String,
     pub(crate) listed_by: &'static str,
+    /// Whether every value of the request was checked here by the contract's
+    /// rules. A refusal then is the collector's own trouble and no wrong usage.
+    pub(crate) checked: bool,
 }
 
 impl Subject {
+    pub(crate) fn checked(mut self) -> Subject {
+        self.checked = true;
+        self
+    }
+
     pub(crate) fn job(what: &impl std::fmt::Display) -> Subject {
         Subject {
             what: format!("job {what}"),
             listed_by: "rdmesh job list",
+            checked: false,
         }
     }
 
@@ -167,6 +181,7 @@ impl Subject {
         Subject {
             what: format!("host {host}"),
             listed_by: "rdmesh fleet",
+            checked: false,
         }
     }
 
@@ -174,6 +189,7 @@ impl Subject {
         Subject {
             what: "this".to_owned(),
             listed_by: "",
+            checked: false,
         }
     }
 }
@@ -198,6 +214,7 @@ pub(crate) fn from_status(
             reason: text,
             listed_by: subject.listed_by,
         },
+        Code::InvalidArgument if subject.checked => ClientError::Failed(text),
         Code::InvalidArgument | Code::AlreadyExists => ClientError::Invalid(text),
         Code::PermissionDenied | Code::Unauthenticated => ClientError::Denied(text),
         Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ClientError::Busy {
@@ -254,6 +271,17 @@ mod tests {
         for (code, kind) in kinds {
             assert_eq!(error_of(&Status::new(code, "x")).kind(), kind, "{code:?}");
         }
+    }
+
+    #[test]
+    fn a_checked_request_is_not_to_blame() {
+        let address = AddressSources::default().resolve().unwrap();
+        let refused = Status::invalid_argument("Postgres refused a value: bigint out of range");
+        let subject = Subject::job(&"4711").checked();
+        assert_eq!(from_status(&refused, &address, &subject).kind(), "failed");
+        let subject = Subject::job(&"4711");
+        let error = from_status(&refused, &address, &subject);
+        assert_eq!(error.kind(), "invalid_argument");
     }
 
     #[test]

@@ -35,6 +35,9 @@ impl From<Code> for ExitCode {
 pub(crate) enum CommandError {
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// Arguments that do not go together.
+    #[error("{0}")]
+    Usage(String),
     #[error("the answer could not be written: {0}")]
     Output(#[from] io::Error),
     #[error("the runtime could not be started: {0}")]
@@ -65,6 +68,7 @@ impl CommandError {
                 ClientError::Unreachable { .. } | ClientError::Timeout { .. } => Code::Unreachable,
                 _ => Code::Failed,
             },
+            CommandError::Usage(_) => Code::Usage,
             CommandError::Output(_) | CommandError::Runtime(_) => Code::Failed,
         }
     }
@@ -72,6 +76,7 @@ impl CommandError {
     pub(crate) fn report(&self) -> ErrorReport {
         let (kind, next) = match self {
             CommandError::Client(error) => (error.kind(), error.next()),
+            CommandError::Usage(_) => ("usage", String::new()),
             CommandError::Output(_) => ("output", String::new()),
             CommandError::Runtime(_) => ("runtime", String::new()),
         };

@@ -124,7 +124,7 @@ impl Client {
         };
         let mut service = self.job_service();
         let answer = self.write(&subject, service.start_job(request)).await?;
-        present("job", answer.job)?.try_into()
+        Ok(present("job", answer.job)?.into())
     }
 
     /// Says that an attempt runs on these hosts too. Idempotent; asked once.
@@ -143,7 +143,7 @@ impl Client {
         };
         let mut service = self.job_service();
         let answer = self.write(&subject, service.place_job(request)).await?;
-        present("job", answer.job)?.try_into()
+        Ok(present("job", answer.job)?.into())
     }
 
     /// Says that an attempt ended. Idempotent; asked once.
@@ -161,7 +161,7 @@ impl Client {
         };
         let mut service = self.job_service();
         let answer = self.write(&subject, service.end_job(request)).await?;
-        present("job", answer.job)?.try_into()
+        Ok(present("job", answer.job)?.into())
     }
 
     /// One attempt of a job, and the list of its attempts.
@@ -178,14 +178,10 @@ impl Client {
             let (mut service, request) = (self.job_service(), request.clone());
             async move { service.get_job(request).await }
         };
-        let answer = self.read(&Subject::job(selector), ask).await?;
+        let answer = self.read(&Subject::job(selector).checked(), ask).await?;
         Ok(JobHistory {
-            job: present("job", answer.job)?.try_into()?,
-            attempts: answer
-                .attempts
-                .into_iter()
-                .map(Job::try_from)
-                .collect::<Result<_, _>>()?,
+            job: present("job", answer.job)?.into(),
+            attempts: answer.attempts.into_iter().map(Job::from).collect(),
         })
     }
 
@@ -217,9 +213,7 @@ impl Client {
             };
             let answer = self.read(&Subject::none(), ask).await?;
             let got = answer.jobs.len();
-            for job in answer.jobs {
-                items.push(job.try_into()?);
-            }
+            items.extend(answer.jobs.into_iter().map(Job::from));
             page_token = answer.next_page_token;
             // An empty page with a token would go round for ever.
             if page_token.is_empty() || got == 0 || items.len() >= limit {

@@ -80,9 +80,7 @@ impl Client {
             };
             let answer = self.read(&subject, ask).await?;
             let got = answer.failures.len();
-            for failure in answer.failures {
-                items.push(failure.try_into()?);
-            }
+            items.extend(answer.failures.into_iter().map(Failure::from));
             page_token = answer.next_page_token;
             // An empty page with a token would go round for ever.
             if page_token.is_empty() || got == 0 || items.len() >= limit {
@@ -108,7 +106,9 @@ impl Client {
             let (mut service, request) = (self.query_service(), request.clone());
             async move { service.diagnose(request).await }
         };
-        self.read(&Subject::job(selector), ask).await?.try_into()
+        self.read(&Subject::job(selector).checked(), ask)
+            .await?
+            .try_into()
     }
 
     /// Every agent that ever reported, the unhealthy first.
@@ -127,11 +127,9 @@ impl Client {
                 let (mut service, request) = (self.query_service(), request.clone());
                 async move { service.list_agents(request).await }
             };
-            let answer = self.read(&Subject::none(), ask).await?;
+            let answer = self.read(&Subject::none().checked(), ask).await?;
             let got = answer.agents.len();
-            for agent in answer.agents {
-                agents.push(agent.try_into()?);
-            }
+            agents.extend(answer.agents.into_iter().map(Agent::from));
             page_token = answer.next_page_token;
             if page_token.is_empty() || got == 0 {
                 return Ok(agents);

@@ -64,6 +64,7 @@ pub(crate) async fn run(
     client: &Client,
     output: &mut Output,
 ) -> Result<Code, CommandError> {
+    args::check_order(args.since, args.until)?;
     let filter = FailureFilter {
         attempt: args.job.clone(),
         host: args.host.clone().unwrap_or_default(),

@@ -83,6 +83,7 @@ pub(crate) struct PlaceArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("how").required(true).multiple(true))]
 #[command(after_help = "\
 Examples:
   rdmesh job end 4711 --exit-code 1 --reason 'NonZeroExitCode'
@@ -91,12 +92,12 @@ pub(crate) struct EndArgs {
     /// JOB, JOB/REQUEUE or JOB/REQUEUE.RESTART
     #[arg(value_name = "JOB[/ATTEMPT]")]
     attempt: AttemptSelector,
-    /// completed, failed, cancelled, timeout, out_of_memory, node_fail or unknown; without:
-    /// completed for exit code 0, failed for any other
-    #[arg(long, required_unless_present = "exit_code", value_parser = end_state)]
+    /// completed, failed, cancelled, timeout, out_of_memory or node_fail; without: completed for
+    /// exit code 0, failed for any other
+    #[arg(long, group = "how", value_parser = end_state)]
     state: Option<JobState>,
     /// Its exit code
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, group = "how", value_name = "N", allow_hyphen_values = true)]
     exit_code: Option<i32>,
     /// The scheduler's words
     #[arg(long, value_name = "TEXT")]
@@ -160,12 +161,16 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 fn end_state(text: &str) -> Result<JobState, String> {
-    match text
-        .parse()
-        .map_err(|error: rdmesh_client::model::job::JobStateError| error.to_string())?
-    {
-        JobState::Running => Err("a job that runs has not ended; use rdmesh job start".to_owned()),
-        state => Ok(state),
+    let ended = "write completed, failed, cancelled, timeout, out_of_memory or node_fail";
+    match text.parse() {
+        Ok(JobState::Running) => {
+            Err("a job that runs has not ended; use rdmesh job start".to_owned())
+        }
+        Ok(JobState::Unknown) => Err(format!(
+            "it does not say how the job ended; {ended}, or --exit-code"
+        )),
+        Ok(state) => Ok(state),
+        Err(_) => Err(format!("it is no state in which a job ends; {ended}")),
     }
 }
 
@@ -227,6 +232,7 @@ async fn end(args: &EndArgs, client: &Client, output: &mut Output) -> Result<(),
 }
 
 async fn list(args: &ListArgs, client: &Client, output: &mut Output) -> Result<(), CommandError> {
+    args::check_order(args.since, args.until)?;
     let filter = JobFilter {
         user: args.user.clone().unwrap_or_default(),
         host: args.host.clone().unwrap_or_default(),

@@ -3,8 +3,7 @@
 use rdmesh_proto::collector::v1 as wire;
 use serde::Serialize;
 
-use super::{moment, text, wire_enum};
-use crate::error::ClientError;
+use super::{moment_or_mark, text, wire_enum};
 use crate::moment::Moment;
 
 wire_enum! {
@@ -63,19 +62,19 @@ pub struct Agent {
     pub boot_id: Option<String>,
 }
 
-impl TryFrom<wire::Agent> for Agent {
-    type Error = ClientError;
-
-    fn try_from(a: wire::Agent) -> Result<Agent, ClientError> {
-        Ok(Agent {
+impl From<wire::Agent> for Agent {
+    /// A field that breaks the contract is told among the reasons and keeps no
+    /// other row from being shown.
+    fn from(a: wire::Agent) -> Agent {
+        let mut reasons = a.reasons;
+        Agent {
             host: a.host,
             kind: a.kind.into(),
             health: a.health.into(),
-            reasons: a.reasons,
             version: text(a.version),
             kernel_release: text(a.kernel_release),
             address: text(a.address),
-            last_seen_at: moment("agent.last_seen_at", a.last_seen_at)?,
+            last_seen_at: moment_or_mark(&mut reasons, "last_seen_at", a.last_seen_at),
             clock_offset_ns: a.clock_offset_ns,
             logical_attached: a.logical_attached,
             logical_total: a.logical_total,
@@ -85,6 +84,7 @@ impl TryFrom<wire::Agent> for Agent {
             snapshots_missing: a.snapshots_missing,
             run_id: text(a.run_id),
             boot_id: text(a.boot_id),
-        })
+            reasons,
+        }
     }
 }

@@ -4,10 +4,9 @@ use rdmesh_proto::collector::v1 as wire;
 use rdmesh_proto::tracer::v1 as tracer;
 use serde::Serialize;
 
-use super::{Layer, Verb, moment, text, wire_enum};
-use crate::attempt::{AttemptError, AttemptId};
+use super::{Layer, Verb, moment_or_mark, text, wire_enum};
+use crate::attempt::AttemptId;
 use crate::errno;
-use crate::error::ClientError;
 use crate::moment::Moment;
 
 wire_enum! {
@@ -101,22 +100,16 @@ pub struct Failure {
     pub marks: Vec<String>,
 }
 
-impl TryFrom<wire::Failure> for Failure {
-    type Error = ClientError;
-
-    fn try_from(f: wire::Failure) -> Result<Failure, ClientError> {
-        let attempt =
-            f.attempt
-                .map(AttemptId::try_from)
-                .transpose()
-                .map_err(|error: AttemptError| ClientError::BadAnswer {
-                    field: "failure.attempt",
-                    reason: error.to_string(),
-                })?;
-        Ok(Failure {
+impl From<wire::Failure> for Failure {
+    /// A field that breaks the contract leaves a mark on this row and keeps no
+    /// other row from being shown.
+    fn from(f: wire::Failure) -> Failure {
+        let mut marks = f.marks;
+        let attempt = f.attempt.map(|id| AttemptId::told(id, &mut marks));
+        Failure {
             host: f.host,
-            first_at: moment("failure.first_at", f.first_at)?,
-            last_at: moment("failure.last_at", f.last_at)?,
+            first_at: moment_or_mark(&mut marks, "first_at", f.first_at),
+            last_at: moment_or_mark(&mut marks, "last_at", f.last_at),
             count: f.count,
             verb: f.verb.into(),
             steps: f.steps.into_iter().map(Into::into).collect(),
@@ -135,7 +128,7 @@ impl TryFrom<wire::Failure> for Failure {
             expected: f.expected,
             swallowed: f.swallowed,
             incomplete: f.incomplete,
-            marks: f.marks,
-        })
+            marks,
+        }
     }
 }

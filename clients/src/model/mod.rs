@@ -106,6 +106,22 @@ pub(crate) fn moment(
         .map_err(|reason| ClientError::BadAnswer { field, reason })
 }
 
+/// A time of a row; what is no time leaves a mark on the row, so that the other
+/// rows can be shown.
+pub(crate) fn moment_or_mark(
+    marks: &mut Vec<String>,
+    field: &'static str,
+    stamp: Option<prost_types::Timestamp>,
+) -> Option<Moment> {
+    match stamp.map(Moment::try_from).transpose() {
+        Ok(moment) => moment,
+        Err(reason) => {
+            marks.push(format!("{field}: {reason}"));
+            None
+        }
+    }
+}
+
 /// An empty text of the wire says nothing.
 pub(crate) fn text(value: String) -> Option<String> {
     (!value.is_empty()).then_some(value)

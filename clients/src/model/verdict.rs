@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::failure::{ChainStep, Failure, errno_name};
 use super::job::Job;
-use super::{Layer, Verb, moment, present, text, wire_enum};
+use super::{Layer, Verb, moment_or_mark, present, text, wire_enum};
 use crate::error::ClientError;
 use crate::moment::Moment;
 
@@ -103,6 +103,10 @@ pub struct FailureTotal {
     pub count: u64,
 }
 
+/// Failures that the collector sends with a verdict at most; an answer that holds
+/// as many may have left some out.
+pub const MAX_VERDICT_FAILURES: usize = 200;
+
 /// A verdict with the job and the failures that it looked at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
@@ -111,6 +115,9 @@ pub struct Diagnosis {
     pub verdict: Verdict,
     /// Ranks whose failures decided, in order of their first failure.
     pub ranks: Vec<i32>,
+    /// Whether the collector may have left failures out of this answer, so that
+    /// `ranks` and `failures` are not all.
+    pub ranks_cut: bool,
     /// The attempt.
     pub job: Job,
     /// First to last, bounded.
@@ -119,13 +126,12 @@ pub struct Diagnosis {
     pub totals: Vec<FailureTotal>,
 }
 
-impl TryFrom<wire::Verdict> for Verdict {
-    type Error = ClientError;
-
-    fn try_from(v: wire::Verdict) -> Result<Verdict, ClientError> {
+impl Verdict {
+    /// What the collector told; `odd` gets a mark for what cannot be read.
+    fn told(v: wire::Verdict, odd: &mut Vec<String>) -> Verdict {
         let layer = Layer::from(v.layer);
         let verb = Verb::from(v.verb);
-        Ok(Verdict {
+        Verdict {
             class: v.class.into(),
             layer: (layer != Layer::Unspecified).then_some(layer),
             function: text(v.function),
@@ -134,7 +140,7 @@ impl TryFrom<wire::Verdict> for Verdict {
             errno_name: errno_name(v.errno, v.errno_name),
             hosts: v.hosts,
             devices: v.devices,
-            first_at: moment("verdict.first_at", v.first_at)?,
+            first_at: moment_or_mark(odd, "verdict.first_at", v.first_at),
             confidence: v.confidence.into(),
             route_to: text(v.route_to),
             rule: text(v.rule),
@@ -146,7 +152,7 @@ impl TryFrom<wire::Verdict> for Verdict {
             next_steps: v.next_steps,
             verb: (verb != Verb::Unspecified).then_some(verb),
             chain: v.chain.into_iter().map(Into::into).collect(),
-        })
+        }
     }
 }
 
@@ -168,16 +174,16 @@ impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
     type Error = ClientError;
 
     fn try_from(answer: wire::DiagnoseResponse) -> Result<Diagnosis, ClientError> {
-        let verdict: Verdict = present("verdict", answer.verdict)?.try_into()?;
-        let failures: Vec<Failure> = answer
-            .failures
-            .into_iter()
-            .map(Failure::try_from)
-            .collect::<Result<_, _>>()?;
+        let mut odd = Vec::new();
+        let verdict = Verdict::told(present("verdict", answer.verdict)?, &mut odd);
+        let failures: Vec<Failure> = answer.failures.into_iter().map(Failure::from).collect();
+        let mut job = Job::from(present("job", answer.job)?);
+        job.marks.append(&mut odd);
         Ok(Diagnosis {
             ranks: deciding_ranks(&verdict, &failures),
+            ranks_cut: failures.len() >= MAX_VERDICT_FAILURES,
             verdict,
-            job: present("job", answer.job)?.try_into()?,
+            job,
             failures,
             totals: answer.totals.into_iter().map(Into::into).collect(),
         })

@@ -7,7 +7,7 @@ use rdmesh_client::model::verdict::{Confidence, Diagnosis, FailureTotal, Verdict
 use rdmesh_client::model::{Layer, Verb};
 
 use super::printable::printable;
-use super::table::{Cell, Table};
+use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
 use super::{Ink, Style, ago, count_of, errno_text, job, some_of};
 
@@ -17,6 +17,23 @@ const MAX_NAMED: usize = 8;
 /// Lines of totals that are shown; a job on a thousand hosts has more than
 /// anybody reads at night. JSON has them all.
 const MAX_TOTALS: usize = 20;
+
+const CHAIN_COLUMNS: [Column; 5] = [
+    Column::fixed(""),
+    Column::name(""),
+    Column::name("").dear(0),
+    Column::fixed(""),
+    Column::prose("", 24),
+];
+
+const TOTAL_COLUMNS: [Column; 6] = [
+    Column::name("HOST"),
+    Column::fixed("LAYER").cheap(1),
+    Column::name("FUNCTION"),
+    Column::name("MODULE").cheap(0),
+    Column::fixed("ERRNO"),
+    Column::number("COUNT"),
+];
 
 /// The whole answer.
 pub(crate) fn text(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
@@ -137,7 +154,7 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
         ),
         (
             plural(&ranks, "rank", "ranks"),
-            named(&ranks).map(Cell::from),
+            ranks_named(&ranks, diagnosis.ranks_cut).map(Cell::from),
         ),
         (
             plural(&verdict.devices, "device", "devices"),
@@ -171,6 +188,17 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
     table.to_text(style)
 }
 
+/// The first ranks, and how many more there are as far as is known.
+fn ranks_named(ranks: &[String], cut: bool) -> Option<String> {
+    let shown = some_of(ranks, MAX_NAMED);
+    match (ranks.len(), cut) {
+        (0, _) => None,
+        (_, false) => Some(shown),
+        (1..=MAX_NAMED, true) => Some(format!("{shown} and perhaps more")),
+        (_, true) => Some(shown.replace(" and ", " and at least ")),
+    }
+}
+
 /// The call as the application made it.
 fn call_name(verb: Verb) -> String {
     match verb {
@@ -190,7 +218,7 @@ fn chain(verdict: &Verdict, style: &Style) -> String {
     let Some(innermost) = verdict.chain.first() else {
         return String::new();
     };
-    let mut table = Table::new(&["", "", "", "", ""]).indented("  ");
+    let mut table = Table::new(&CHAIN_COLUMNS).indented("  ");
     let outermost = verdict.chain.last().unwrap_or(innermost);
     if verdict.class == VerdictClass::SwallowedError && outermost.layer != Layer::Uverbs {
         let nothing = Cell::inked(Ink::Warning, "the application was told of no error");
@@ -245,8 +273,7 @@ fn totals(totals: &[FailureTotal], style: &Style) -> String {
     if totals.is_empty() {
         return String::new();
     }
-    let mut table =
-        Table::new(&["HOST", "LAYER", "FUNCTION", "MODULE", "ERRNO", ">COUNT"]).indented("  ");
+    let mut table = Table::new(&TOTAL_COLUMNS).indented("  ");
     for total in totals.iter().take(MAX_TOTALS) {
         table.row([
             printable(&total.host).into(),
@@ -296,6 +323,21 @@ mod tests {
         };
         let out = text(&samples::diagnosis(), &style, samples::now());
         insta::assert_snapshot!(out.replace('\u{1b}', "ESC"));
+    }
+
+    #[test]
+    fn ranks_of_a_bounded_answer_are_a_lower_bound() {
+        let ranks: Vec<String> = (0..10).map(|rank: i32| rank.to_string()).collect();
+        let all = ranks_named(&ranks, false);
+        assert_eq!(all.as_deref(), Some("0, 1, 2, 3, 4, 5, 6, 7 and 2 more"));
+        let cut = ranks_named(&ranks, true);
+        assert_eq!(
+            cut.as_deref(),
+            Some("0, 1, 2, 3, 4, 5, 6, 7 and at least 2 more")
+        );
+        let few = ranks_named(&ranks[..1], true);
+        assert_eq!(few.as_deref(), Some("0 and perhaps more"));
+        assert_eq!(ranks_named(&[], true), None);
     }
 
     #[test]

@@ -4,36 +4,38 @@ use rdmesh_client::Moment;
 use rdmesh_client::model::failure::{ChainStep, Failure};
 
 use super::printable::printable;
-use super::table::{Cell, Table};
-use super::{Ink, Style, errno_short};
+use super::table::{Cell, Column, Table};
+use super::{Ink, Style, errno_short, newest_shown};
 use crate::command::failures::FailureList;
+
+const COLUMNS: [Column; 11] = [
+    Column::fixed("FIRST"),
+    Column::name("HOST"),
+    Column::name("ATTEMPT"),
+    Column::number("RANK").dear(2),
+    Column::name("DEVICE").cheap(1),
+    Column::number("COUNT").dear(1),
+    Column::fixed("VERB").dear(0),
+    Column::fixed("ERRNO"),
+    Column::name("PROCESS").cheap(0),
+    Column::prose("MARKS", 16),
+    Column::prose("CHAIN, INNERMOST FIRST", 24),
+];
 
 /// One line for each failure, newest first.
 pub(crate) fn text(list: &FailureList, style: &Style, _now: Moment) -> String {
     if list.failures.is_empty() {
         return "No failures match. Without --all, expected ones are left out.\n".to_owned();
     }
-    let mut table = Table::new(&[
-        "FIRST",
-        "HOST",
-        "ATTEMPT",
-        ">RANK",
-        "DEVICE",
-        ">COUNT",
-        "VERB",
-        "ERRNO",
-        "PROCESS",
-        "MARKS",
-        "CHAIN, INNERMOST FIRST",
-    ]);
+    let mut table = Table::new(&COLUMNS);
     for failure in &list.failures {
         table.row(row(failure));
     }
     let mut out = table.to_text(style);
     if list.more {
         let hint = format!(
-            "Only the newest {} are shown; --limit shows more, --since and --until fewer.",
-            list.failures.len()
+            "Only {}; --limit shows more, --since and --until fewer.",
+            newest_shown(list.failures.len())
         );
         out.push_str(&style.paint(Ink::Quiet, &hint));
         out.push('\n');

@@ -4,31 +4,33 @@ use rdmesh_client::Moment;
 use rdmesh_client::model::agent::{Agent, AgentHealth};
 
 use super::printable::printable;
-use super::table::{Cell, Table};
+use super::table::{Cell, Column, Table};
 use super::{Ink, Style, ago, count_of};
 use crate::command::fleet::Fleet;
+
+const COLUMNS: [Column; 12] = [
+    Column::fixed("HEALTH"),
+    Column::name("HOST"),
+    Column::fixed("AGENT").dear(3),
+    Column::name("VERSION").cheap(0),
+    Column::name("KERNEL").cheap(1),
+    Column::number("PROBES").dear(2),
+    Column::fixed("LAST SEEN").dear(4),
+    Column::number("CLOCK").cheap(2),
+    Column::number("FAILING\nRETURNS").dear(0),
+    Column::number("DROPPED\nRECORDS").dear(1),
+    Column::number("MISSING\nSNAPSHOTS").cheap(3),
+    Column::prose("WHY", 24),
+];
 
 /// Counts by health, then a line for each agent, the unhealthy first.
 pub(crate) fn text(fleet: &Fleet, style: &Style, now: Moment) -> String {
     if fleet.agents.is_empty() {
-        return "No agent has reported yet. Start rdmesh-tracer on a host and give it this \
+        return "No agent has reported yet. Start tracer-svc on a host and give it this \
                 collector's address.\n"
             .to_owned();
     }
-    let mut table = Table::new(&[
-        "HEALTH",
-        "HOST",
-        "AGENT",
-        "VERSION",
-        "KERNEL",
-        ">PROBES",
-        "LAST SEEN",
-        ">CLOCK",
-        ">FAILURES",
-        ">DROPS",
-        ">MISSING",
-        "WHY",
-    ]);
+    let mut table = Table::new(&COLUMNS);
     for agent in &fleet.agents {
         table.row(row(agent, now));
     }

@@ -5,13 +5,25 @@ use rdmesh_client::jobs::JobHistory;
 use rdmesh_client::model::job::{Job, JobState};
 
 use super::printable::printable;
-use super::table::{Cell, Table};
+use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
-use super::{Ink, Style, ago, some_of, span};
+use super::{Ink, Style, ago, newest_shown, some_of, span};
 use crate::command::job::{JobChange, JobList};
 
 /// Hosts that one line of a list names.
 const MAX_LISTED_HOSTS: usize = 3;
+
+const COLUMNS: [Column; 9] = [
+    Column::name("ATTEMPT"),
+    Column::fixed("STATE"),
+    Column::number("EXIT").dear(1),
+    Column::name("NAME").dear(2),
+    Column::name("USER").dear(0),
+    Column::fixed("STARTED"),
+    Column::fixed("RAN").cheap(0),
+    Column::prose("HOSTS", 16).dear(3),
+    Column::prose("NOTES", 24),
+];
 
 /// One line, and what is odd about what was said.
 pub(crate) fn change(change: &JobChange, style: &Style, _now: Moment) -> String {
@@ -34,8 +46,8 @@ pub(crate) fn list(list: &JobList, style: &Style, now: Moment) -> String {
     let mut out = table(&list.jobs, style, now);
     if list.more {
         let hint = format!(
-            "Only the newest {} are shown; --limit shows more.",
-            list.jobs.len()
+            "Only {}; --limit shows more.",
+            newest_shown(list.jobs.len())
         );
         out.push_str(&style.paint(Ink::Quiet, &hint));
         out.push('\n');
@@ -137,9 +149,7 @@ fn hosts(job: &Job) -> String {
 }
 
 fn table(jobs: &[Job], style: &Style, now: Moment) -> String {
-    let mut table = Table::new(&[
-        "ATTEMPT", "STATE", ">EXIT", "NAME", "USER", "STARTED", "RAN", "HOSTS", "NOTES",
-    ]);
+    let mut table = Table::new(&COLUMNS);
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     for job in jobs {
         let running = || match (job.state, job.started_at) {

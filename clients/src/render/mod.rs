@@ -129,6 +129,14 @@ pub(crate) fn count_of(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// `the newest is shown`, `the newest 100 are shown`.
+pub(crate) fn newest_shown(count: usize) -> String {
+    match count {
+        1 => "the newest is shown".to_owned(),
+        count => format!("the newest {count} are shown"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +155,57 @@ mod tests {
         let items = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         assert_eq!(some_of(&items, 3), "a, b, c");
         assert_eq!(some_of(&items, 1), "a and 2 more");
+    }
+
+    #[test]
+    fn one_is_not_spoken_of_as_many() {
+        assert_eq!(newest_shown(1), "the newest is shown");
+        assert_eq!(newest_shown(2), "the newest 2 are shown");
+    }
+
+    /// Every table on a terminal of that width.
+    fn tables(width: usize) -> String {
+        use crate::command::{failures::FailureList, fleet::Fleet, job::JobList};
+        let (style, now) = (
+            Style {
+                color: false,
+                width: Some(width),
+            },
+            samples::now(),
+        );
+        let mut agents = samples::agents();
+        agents[0].host = format!("gpu-09.{}.example", "x".repeat(200));
+        let failures = FailureList {
+            failures: samples::failures(),
+            more: false,
+        };
+        let jobs = JobList {
+            jobs: vec![samples::job(), samples::odd_job()],
+            more: true,
+        };
+        let all = [
+            fleet::text(&Fleet { agents }, &style, now),
+            probes::text(&samples::probes(), &style, now),
+            failures::text(&failures, &style, now),
+            job::list(&jobs, &style, now),
+            diagnose::text(&samples::diagnosis(), &style, now),
+        ];
+        all.join("---\n")
+    }
+
+    #[test]
+    fn eighty_columns_are_enough() {
+        use unicode_width::UnicodeWidthStr;
+        let shown = tables(80);
+        for line in shown.lines() {
+            assert!(line.width() <= 80, "{line}\n{shown}");
+        }
+        insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn forty_columns_are_still_readable() {
+        insta::assert_snapshot!(tables(40));
     }
 
     #[test]

@@ -5,9 +5,21 @@ use rdmesh_client::model::Layer;
 use rdmesh_client::model::probe::{AttachKind, HostProbes, Probe, ProbeState};
 
 use super::printable::printable;
-use super::table::{Cell, Table};
+use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
 use super::{Ink, Style, ago};
+
+const COLUMNS: [Column; 9] = [
+    Column::fixed("STATE"),
+    Column::fixed("LAYER").cheap(1),
+    Column::name("HOOK"),
+    Column::name("FUNCTION"),
+    Column::name("MODULE").cheap(0),
+    Column::fixed("HOW").cheap(2),
+    Column::number("FAILING\nRETURNS").dear(0),
+    Column::number("DROPPED\nRECORDS").dear(1),
+    Column::prose("WHY", 24),
+];
 
 /// What keeps probes away, then a line for each hook, from the system call down.
 pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
@@ -26,17 +38,7 @@ pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
             p.function.clone(),
         )
     });
-    let mut table = Table::new(&[
-        "STATE",
-        "LAYER",
-        "HOOK",
-        "FUNCTION",
-        "MODULE",
-        "HOW",
-        ">FAILURES",
-        ">DROPS",
-        "WHY",
-    ]);
+    let mut table = Table::new(&COLUMNS);
     for probe in &probes {
         table.row(row(probe));
     }

@@ -1,18 +1,20 @@
-//! Aligned columns.
+//! Aligned columns that fit the terminal: what matters least is left out first,
+//! and no line is left for the terminal to break in the middle of a word.
+
+mod column;
+mod fit;
 
 use unicode_width::UnicodeWidthStr;
 
 use super::wrap::wrap;
 use super::{Ink, Style};
+pub(crate) use column::Column;
+use fit::{Fit, Shown, Tail};
 
 /// Space between columns.
 const GAP: &str = "  ";
 
-/// The last column is broken into lines beside the others when it has that much
-/// room; with less it stands on lines of its own below them.
-const MIN_WRAPPED_COLUMNS: usize = 24;
-
-/// Indent of a last column that stands below.
+/// Indent of a last column that stands below the others.
 const BELOW_INDENT: usize = 4;
 
 /// One cell. Its text must be printable.
@@ -44,38 +46,19 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Columns with titles. A title that starts with `>` is of a column of numbers,
-/// set to the right. A column that is empty in every row is left out. Without
+/// Columns with titles. A column that is empty in every row is left out. Without
 /// any title there is no line of titles.
 #[derive(Debug)]
 pub(crate) struct Table {
-    titles: Vec<&'static str>,
+    columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
     indent: &'static str,
 }
 
-/// Where everything stands.
-struct Layout {
-    /// Columns before the last, with their widths.
-    before: Vec<(usize, usize)>,
-    /// The last column and its width.
-    last: (usize, usize),
-    /// Where the last column begins.
-    start: usize,
-    tail: Tail,
-}
-
-/// How the last column fits.
-enum Tail {
-    Beside,
-    Wrapped,
-    Below,
-}
-
 impl Table {
-    pub(crate) fn new(titles: &[&'static str]) -> Table {
+    pub(crate) fn new<C: Into<Column> + Copy>(columns: &[C]) -> Table {
         Table {
-            titles: titles.to_vec(),
+            columns: columns.iter().map(|column| (*column).into()).collect(),
             rows: Vec::new(),
             indent: "",
         }
@@ -86,99 +69,116 @@ impl Table {
         self
     }
 
-    /// Adds a row; it has a cell for every title.
+    /// Adds a row; it has a cell for every column.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let row: Vec<Cell> = cells.into_iter().collect();
-        debug_assert_eq!(row.len(), self.titles.len(), "a cell for every title");
+        debug_assert_eq!(row.len(), self.columns.len(), "a cell for every column");
         self.rows.push(row);
     }
 
     /// The table as lines, each ended.
     pub(crate) fn to_text(&self, style: &Style) -> String {
-        let Some(layout) = self.layout(style) else {
+        let Some(fit) = fit::fit(self, style.width) else {
             return String::new();
         };
-        let heading = |title: &&str| Cell::inked(Ink::Quiet, title.trim_start_matches('>'));
-        let headings: Vec<Cell> = self.titles.iter().map(heading).collect();
-        let titled = self.titles.iter().any(|title| !title.is_empty());
-        let rows = titled.then_some(&headings).into_iter().chain(&self.rows);
-        rows.map(|row| self.line(row, &layout, style)).collect()
+        let mut out = String::new();
+        if self.columns.iter().any(|column| !column.title.is_empty()) {
+            out.push_str(&self.heading(&fit, style));
+        }
+        for row in &self.rows {
+            out.push_str(&self.line(row, &fit, style));
+        }
+        let left_out: Vec<String> = fit.left_out.iter().map(|c| self.title_text(*c)).collect();
+        if left_out.iter().any(|title| !title.is_empty()) {
+            let note = format!(
+                "Left out, for the terminal is narrow: {}; -o json has all.",
+                left_out.join(", ")
+            );
+            for line in wrap(&note, self.indent, style.prose_columns()).lines() {
+                out.push_str(&style.paint(Ink::Quiet, line));
+                out.push('\n');
+            }
+        }
+        out
     }
 
-    /// Absent when no cell holds anything.
-    fn layout(&self, style: &Style) -> Option<Layout> {
-        let filled = |column: &usize| self.rows.iter().any(|row| !row[*column].is_empty());
-        let shown: Vec<usize> = (0..self.titles.len()).filter(filled).collect();
-        let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].text.width());
-            let title = self.titles[column].trim_start_matches('>').width();
-            cells.chain([title]).max().unwrap_or(0)
-        };
-        let (last, before) = shown.split_last()?;
-        let before: Vec<(usize, usize)> = before.iter().map(|c| (*c, width(*c))).collect();
-        let taken: usize = before.iter().map(|(_, width)| width + GAP.width()).sum();
-        let start = self.indent.width() + taken;
-        let room = style.width.map(|columns| columns.saturating_sub(start));
-        let tail = match room {
-            Some(room) if room < width(*last) && !self.is_number(*last) => {
-                if room >= MIN_WRAPPED_COLUMNS {
-                    Tail::Wrapped
-                } else {
-                    Tail::Below
+    /// A title of two lines as one.
+    fn title_text(&self, column: usize) -> String {
+        self.columns[column].title.replace('\n', " ")
+    }
+
+    /// The titles; short ones stand on the lowest line.
+    fn heading(&self, fit: &Fit, style: &Style) -> String {
+        let titles = fit.before.iter().chain([&fit.last]);
+        let height = titles
+            .map(|shown| self.columns[shown.column].title.lines().count())
+            .max()
+            .unwrap_or(0);
+        let row: Vec<Cell> = self
+            .columns
+            .iter()
+            .map(|column| {
+                let missing = height.saturating_sub(column.title.lines().count());
+                Cell::inked(Ink::Quiet, "\n".repeat(missing) + column.title)
+            })
+            .collect();
+        self.line(&row, fit, style)
+    }
+
+    /// One row; several lines where a cell is broken.
+    fn line(&self, row: &[Cell], fit: &Fit, style: &Style) -> String {
+        let beside = matches!(fit.tail, Tail::Beside).then_some(&fit.last);
+        let shown: Vec<&Shown> = fit.before.iter().chain(beside).collect();
+        let cells: Vec<Vec<String>> = shown
+            .iter()
+            .map(|shown| self.lines_of(&row[shown.column], shown))
+            .collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        let mut out = String::new();
+        for index in 0..height {
+            let mut line = String::from(self.indent);
+            for (position, shown) in shown.iter().enumerate() {
+                if position > 0 {
+                    line.push_str(GAP);
                 }
+                let text = cells[position].get(index).map_or("", String::as_str);
+                line.push_str(&self.padded(shown, text, row[shown.column].ink, style));
             }
-            _ => Tail::Beside,
-        };
-        let last_width = if self.is_number(*last) {
-            width(*last)
-        } else {
-            0
-        };
-        Some(Layout {
-            before,
-            last: (*last, last_width),
-            start,
-            tail,
-        })
-    }
-
-    fn line(&self, row: &[Cell], layout: &Layout, style: &Style) -> String {
-        let mut line = String::from(self.indent);
-        for (column, width) in &layout.before {
-            line.push_str(&self.padded(*column, &row[*column], *width, style));
-            line.push_str(GAP);
+            out.push_str(line.trim_end());
+            out.push('\n');
         }
-        let (last, last_width) = layout.last;
-        let columns = style.width.unwrap_or(usize::MAX);
-        let broken = |indent: usize| {
-            let lines = wrap(&row[last].text, &" ".repeat(indent), columns);
-            painted(lines.trim(), row[last].ink, style)
-        };
-        match layout.tail {
-            Tail::Beside => line.push_str(&self.padded(last, &row[last], last_width, style)),
-            Tail::Wrapped => line.push_str(&broken(layout.start)),
-            Tail::Below if row[last].is_empty() => {}
-            Tail::Below => {
-                let indent = self.indent.width() + BELOW_INDENT;
-                line.truncate(line.trim_end().len());
-                line.push('\n');
-                line.push_str(&" ".repeat(indent));
-                line.push_str(&broken(indent));
+        let last = &row[fit.last.column];
+        if matches!(fit.tail, Tail::Below) && !last.text.trim().is_empty() {
+            let indent = " ".repeat(self.indent.width() + BELOW_INDENT);
+            let text = last.text.replace('\n', " ");
+            let text = self.columns[fit.last.column].shortened(&text, fit.last.cap);
+            let columns = style.width.unwrap_or(usize::MAX);
+            for line in wrap(&text, &indent, columns).lines() {
+                out.push_str(&indent);
+                out.push_str(&painted(line.trim(), last.ink, style));
+                out.push('\n');
             }
         }
-        line.truncate(line.trim_end().len());
-        line.push('\n');
-        line
+        out
     }
 
-    fn is_number(&self, column: usize) -> bool {
-        self.titles[column].starts_with('>')
+    /// A cell in the room that its column has.
+    fn lines_of(&self, cell: &Cell, shown: &Shown) -> Vec<String> {
+        let kept = |line: &str| self.columns[shown.column].shortened(line, shown.cap);
+        if shown.wraps && cell.text.width() > shown.width {
+            let text = kept(&cell.text);
+            return wrap(&text, "", shown.width)
+                .lines()
+                .map(str::to_owned)
+                .collect();
+        }
+        cell.text.split('\n').map(kept).collect()
     }
 
-    fn padded(&self, column: usize, cell: &Cell, width: usize, style: &Style) -> String {
-        let pad = " ".repeat(width.saturating_sub(cell.text.width()));
-        let text = painted(&cell.text, cell.ink, style);
-        if self.is_number(column) {
+    fn padded(&self, shown: &Shown, text: &str, ink: Option<Ink>, style: &Style) -> String {
+        let pad = " ".repeat(shown.width.saturating_sub(text.width()));
+        let text = painted(text, ink, style);
+        if self.columns[shown.column].is_number() {
             pad + &text
         } else {
             text + &pad
@@ -191,58 +191,4 @@ fn painted(text: &str, ink: Option<Ink>, style: &Style) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample() -> Table {
-        let mut table = Table::new(&["HOST", "EMPTY", ">N", "WHY"]);
-        table.row([
-            "gpu-01".into(),
-            "".into(),
-            "7".into(),
-            "silent for 12 minutes now".into(),
-        ]);
-        table.row(["日本".into(), "".into(), "1234".into(), "".into()]);
-        table
-    }
-
-    #[test]
-    fn columns_align_and_empty_ones_go() {
-        let expected = "HOST       N  WHY\n\
-                        gpu-01     7  silent for 12 minutes now\n\
-                        日本    1234\n";
-        assert_eq!(sample().to_text(&Style::PLAIN), expected);
-    }
-
-    #[test]
-    fn the_last_column_wraps_on_a_terminal() {
-        let style = Style {
-            color: false,
-            width: Some(38),
-        };
-        let expected = "HOST       N  WHY\n\
-                        gpu-01     7  silent for 12 minutes\n\
-                        \u{20}             now\n\
-                        日本    1234\n";
-        assert_eq!(sample().to_text(&style), expected);
-    }
-
-    #[test]
-    fn the_last_column_goes_below_when_there_is_no_room() {
-        let style = Style {
-            color: false,
-            width: Some(30),
-        };
-        let expected = "HOST       N\n\
-                        \u{20}   WHY\n\
-                        gpu-01     7\n\
-                        \u{20}   silent for 12 minutes now\n\
-                        日本    1234\n";
-        assert_eq!(sample().to_text(&style), expected);
-    }
-
-    #[test]
-    fn a_table_without_rows_is_nothing() {
-        assert_eq!(Table::new(&["A"]).to_text(&Style::PLAIN), "");
-    }
-}
+mod tests;

@@ -287,3 +287,44 @@ fn probes_and_fleet() {
     let fleet = json(&stdout(&ask(&fake, &["fleet", "-o", "json"])));
     assert_eq!(fleet["agents"][0]["host"], "gpu-02", "the unhealthy first");
 }
+
+#[test]
+fn an_odd_row_hides_no_other() {
+    let fake = Fake::start();
+    ask(&fake, &["job", "start", "4711"]);
+    let odd = "a/\u{1b}[31mb";
+    {
+        let mut state = fake.state();
+        let mut job = state.jobs[0].clone();
+        job.attempt.as_mut().unwrap().job_id = odd.to_owned();
+        job.ended_at = Some(prost_types::Timestamp {
+            seconds: i64::MAX,
+            nanos: 0,
+        });
+        state.jobs.push(job);
+        state.failures = 2;
+        state.failing_job = odd.to_owned();
+    }
+    for list in ["job list", "failures"] {
+        let arguments: Vec<&str> = list.split(' ').collect();
+        let output = ask(&fake, &arguments);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let shown = stdout(&output);
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+        for part in ["a/\\x1b[31mb/0", "the job id holds '/'"] {
+            assert!(shown.contains(part), "{part} is missing in {shown}");
+        }
+    }
+    assert!(stdout(&ask(&fake, &["job", "list"])).contains("4711/0"));
+    let list = json(&stdout(&ask(&fake, &["failures", "-ojson"])));
+    assert_eq!(list["failures"][0]["attempt"]["job_id"], odd);
+    assert_eq!(list["failures"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_the_collector_cannot_work_out_is_no_wrong_usage() {
+    let fake = Fake::start();
+    let output = ask(&fake, &["diagnose", "overflowing"]);
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("the collector failed"));
+}

@@ -2,7 +2,6 @@
 //! command line and the terminal. What a real collector answers is tested in
 //! the lab.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rdmesh_proto::collector::v1 as wire;
@@ -10,8 +9,11 @@ use rdmesh_proto::collector::v1::job_service_server::{JobService, JobServiceServ
 use rdmesh_proto::collector::v1::query_service_server::{QueryService, QueryServiceServer};
 use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1 as tracer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status};
 
 /// What the fake knows and what it was asked.
@@ -21,6 +23,8 @@ pub(crate) struct State {
     pub(crate) jobs: Vec<wire::Job>,
     /// How many failures it has to list.
     pub(crate) failures: usize,
+    /// The job id of every failure; empty: none is named.
+    pub(crate) failing_job: String,
     /// Refuse that many calls before answering.
     pub(crate) refusals: u32,
     /// Calls seen, refused ones included.
@@ -36,7 +40,7 @@ struct Service(Arc<Mutex<State>>);
 
 /// The running fake; stops when dropped.
 pub(crate) struct Fake {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: String,
     state: Arc<Mutex<State>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -44,22 +48,43 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub(crate) fn start() -> Fake {
-        let state = Arc::new(Mutex::new(State::default()));
-        let service = Service(Arc::clone(&state));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        Fake::serve(address, || {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            TcpListenerStream::new(listener)
+        })
+    }
+
+    /// At a socket of the file system.
+    pub(crate) fn start_at(path: &std::path::Path) -> Fake {
+        let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Fake::serve(format!("unix:{}", path.display()), || {
+            let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+            UnixListenerStream::new(listener)
+        })
+    }
+
+    /// `incoming` runs inside the runtime.
+    fn serve<S, C>(address: String, incoming: impl FnOnce() -> S + Send + 'static) -> Fake
+    where
+        S: Stream<Item = std::io::Result<C>> + Send + Unpin,
+        C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
+        let state = Arc::new(Mutex::new(State::default()));
+        let service = Service(Arc::clone(&state));
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
             runtime.unwrap().block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let server = tonic::transport::Server::builder()
                     .add_service(JobServiceServer::new(service.clone()))
                     .add_service(QueryServiceServer::new(service))
-                    .serve_with_incoming(TcpListenerStream::new(listener));
+                    .serve_with_incoming(incoming());
                 tokio::select! {
                     ended = server => ended.unwrap(),
                     _ = stopped => {}
@@ -226,7 +251,15 @@ impl QueryService for Service {
         let size = usize::try_from(request.page_size).unwrap();
         let end = state.failures.min(start + size);
         state.last_failures = Some(request);
-        let failures = (start..end).map(failure).collect();
+        let attempt = (!state.failing_job.is_empty()).then(|| common::AttemptId {
+            job_id: state.failing_job.clone(),
+            ..common::AttemptId::default()
+        });
+        let failures = (start..end).map(|index| wire::Failure {
+            attempt: attempt.clone(),
+            ..failure(index)
+        });
+        let failures = failures.collect();
         let next_page_token = if end < state.failures {
             end.to_string()
         } else {
@@ -247,6 +280,9 @@ impl QueryService for Service {
             std::future::pending::<()>().await;
         }
         let state = self.enter()?;
+        if request.job_id == "overflowing" {
+            return Err(Status::invalid_argument("bigint out of range"));
+        }
         if request.job_id == "broken" {
             return Ok(Response::new(wire::DiagnoseResponse::default()));
         }

@@ -69,6 +69,8 @@ fn wrong_usage_is_two_also_in_json() {
         &["failures", "--limit", "0"],
         &["job", "end", "4711"],
         &["job", "end", "4711", "--state", "running"],
+        &["job", "end", "4711", "--state", "unknown"],
+        &["fleet", "--collector", "unix:relative.sock"],
         &["job", "start", "4711", "--host", "gpu:rank=1"],
         &["job", "start", "4711", "--label", "novalue"],
         &["fleet", "--collector", "a b"],
@@ -86,6 +88,54 @@ fn wrong_usage_is_two_also_in_json() {
             2,
             "{arguments:?}"
         );
+    }
+}
+
+#[test]
+fn the_end_of_a_job_is_asked_for_in_both_ways() {
+    let said = stderr(&rdmesh(&["job", "end", "4711"]).output().unwrap());
+    assert!(
+        said.contains("--state") && said.contains("--exit-code"),
+        "{said}"
+    );
+    let help = stdout(&rdmesh(&["job", "end", "--help"]).output().unwrap());
+    assert!(!help.contains("unknown"), "{help}");
+}
+
+#[test]
+fn a_time_that_ends_before_it_begins_is_told_in_the_users_words() {
+    let fake = Fake::start();
+    for command in ["failures", "job list"] {
+        let mut arguments: Vec<&str> = command.split(' ').collect();
+        arguments.extend(["--since", "1h", "--until", "2h"]);
+        let output = ask(&fake, &arguments);
+        assert_eq!(code(&output), 2);
+        assert!(
+            stderr(&output).contains("is later than --until"),
+            "{}",
+            stderr(&output)
+        );
+    }
+    assert_eq!(fake.state().calls, 0);
+}
+
+#[test]
+fn a_collector_at_a_socket_of_the_file_system_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("collector.sock");
+    let fake = Fake::start_at(&path);
+    assert_eq!(code(&ask(&fake, &["fleet"])), 0);
+    let missing = format!("unix:{}/missing.sock", dir.path().display());
+    let output = rdmesh(&["fleet", "--collector", &missing])
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 5);
+    for part in [missing.as_str(), "No such file", "write to its socket"] {
+        let said = stderr(&output)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(said.contains(part), "{part} is missing in {said}");
     }
 }
 

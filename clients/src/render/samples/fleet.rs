@@ -47,9 +47,7 @@ pub(crate) fn agents() -> Vec<Agent> {
         clock_offset_ns: None,
         ..healthy.clone()
     };
-    [silent, degraded, healthy]
-        .map(|a| a.try_into().unwrap())
-        .into()
+    [silent, degraded, healthy].map(Agent::from).into()
 }
 
 pub(crate) fn probes() -> HostProbes {

@@ -75,7 +75,7 @@ fn wire_job() -> wire::Job {
 }
 
 pub(crate) fn job() -> Job {
-    wire_job().try_into().unwrap()
+    wire_job().into()
 }
 
 /// An attempt that was told of late and strangely.
@@ -94,8 +94,7 @@ pub(crate) fn odd_job() -> Job {
             .into(),
         ..wire::Job::default()
     }
-    .try_into()
-    .unwrap()
+    .into()
 }
 
 fn step(
@@ -208,9 +207,7 @@ pub(crate) fn failures() -> Vec<Failure> {
         verb: 99,
         ..wire_failure()
     };
-    [wire_failure(), changed, hostile]
-        .map(|f| f.try_into().unwrap())
-        .into()
+    [wire_failure(), changed, hostile].map(Failure::from).into()
 }
 
 fn wire_verdict() -> wire::Verdict {
