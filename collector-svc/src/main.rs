@@ -2,20 +2,38 @@
 
 #![forbid(unsafe_code)]
 
+use std::process::ExitCode;
+
 use anyhow::Context;
 use clap::Parser;
 use rdmesh_collector::config::CollectorConfig;
-use rdmesh_collector::service::{self, Collector};
-use rdmesh_services::config::{self, ConfigArgs, Flag, Loaded};
+use rdmesh_collector::service::{self, Collector, CollectorError};
+use rdmesh_services::config::{self, ConfigArgs, ConfigError, Flag, Loaded};
+use rdmesh_services::server::ServerError;
 use rdmesh_services::shutdown::Signals;
-use rdmesh_services::telemetry::{self, Resource};
+use rdmesh_services::telemetry::{self, Resource, TelemetryError};
 use rdmesh_services::{VERSION, host};
+use rdmesh_store::StoreError;
 use time::OffsetDateTime;
+
+/// What `--help` says about exit codes.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   ended as asked
+  1   failed while running; the message says why
+  2   wrong usage or configuration";
+
+/// Exit code of a configuration that cannot be used; clap's for wrong usage is the same.
+const EXIT_CONFIGURATION: u8 = 2;
 
 /// The rdmesh collector: takes what agents report and schedulers tell, and says what
 /// broke a job.
 #[derive(Debug, Parser)]
-#[command(name = "collector-svc", version = VERSION)]
+#[command(
+    name = "collector-svc",
+    version = VERSION,
+    after_help = config::help::<CollectorConfig>(EXIT_CODES)
+)]
 struct Arguments {
     /// Where to listen: IP:PORT, [IPv6]:PORT or unix:/path
     #[arg(long, value_name = "ADDRESS")]
@@ -27,8 +45,28 @@ struct Arguments {
     config: ConfigArgs,
 }
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match execute(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("collector-svc: {error:#}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    let configuration = error.is::<ConfigError>()
+        || error.is::<TelemetryError>()
+        || matches!(
+            error.downcast_ref(),
+            Some(CollectorError::Store(StoreError::Url(_)))
+                | Some(CollectorError::Server(ServerError::Insecure { .. }))
+        );
+    if configuration { EXIT_CONFIGURATION } else { 1 }
+}
+
+fn execute(arguments: &Arguments) -> anyhow::Result<()> {
     let flags: Vec<Flag> = [
         Flag::optional("--listen", "server.listen", arguments.listen.as_ref()),
         Flag::optional(

@@ -19,12 +19,13 @@ pub(crate) fn from_store(error: &StoreError) -> Status {
         | StoreError::UnknownRun => Code::Unavailable,
         StoreError::NoRoom(_) => Code::ResourceExhausted,
         StoreError::TooSlow(_) => Code::DeadlineExceeded,
-        StoreError::Data(_) => Code::InvalidArgument,
         StoreError::Permission(_)
         | StoreError::Schema(_)
         | StoreError::ServerTooOld { .. }
         | StoreError::Url(_) => Code::FailedPrecondition,
-        StoreError::Other(_) => Code::Internal,
+        // Requests are validated before: a value that Postgres refuses is a fault here,
+        // not of whoever asks.
+        StoreError::Data(_) | StoreError::Other(_) => Code::Internal,
     };
     let mut status = Status::new(code, error.to_string());
     if error.is_retryable() {
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!(status.metadata().get(RETRY_AFTER).unwrap(), "1");
         assert!(status.message().contains("tried again"));
         let status = from_store(&StoreError::Data("x".into()));
-        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(status.code(), Code::Internal);
         assert!(status.metadata().get(RETRY_AFTER).is_none());
     }
 }

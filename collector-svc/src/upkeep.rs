@@ -80,7 +80,7 @@ impl Upkeep {
                 Ok(()) => {}
                 Err(error) => {
                     if !away {
-                        tracing::error!(%error, "postgres does not answer; nothing is acknowledged meanwhile");
+                        tracing::error!(postgres = %self.store.target(), %error, "postgres does not answer; nothing is acknowledged meanwhile");
                     }
                     away = true;
                 }
@@ -116,7 +116,10 @@ impl Upkeep {
                 }
                 Err(error) if error.is_retryable() => {
                     if !told {
-                        tracing::error!(%error, "postgres does not answer; waiting for it");
+                        tracing::error!(
+                            postgres = %self.store.target(), %error,
+                            "postgres does not answer; waiting for it"
+                        );
                     }
                     told = true;
                     self.say(false).await;

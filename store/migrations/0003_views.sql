@@ -40,6 +40,23 @@ CREATE FUNCTION rdmesh_store.attach_name(kind smallint) RETURNS text
     SELECT CASE kind WHEN 1 THEN 'fexit' WHEN 2 THEN 'kretprobe' WHEN 3 THEN 'kretprobe_multi'
         ELSE '' END $$;
 
+-- Sums stay within 64 bits, whatever was counted.
+CREATE FUNCTION rdmesh_store.bounded(sum numeric) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT LEAST(sum, 9223372036854775807)::bigint $$;
+
+-- What each probe of a run counted and what it could not hand over.
+CREATE VIEW rdmesh_store.probe_counts AS
+SELECT c.host, c.run_id, c.function, c.module,
+       rdmesh_store.bounded(sum(c.failures)) AS failures,
+       rdmesh_store.bounded(sum(c.drops)) AS drops
+FROM (SELECT f.host, f.run_id, f.function, f.module, f.delta AS failures, 0::bigint AS drops
+      FROM rdmesh_store.failure_counts f WHERE f.cgroup_path IS NULL
+      UNION ALL
+      SELECT d.host, d.run_id, d.function, d.module, 0, d.delta
+      FROM rdmesh_store.drops d WHERE d.kind = 1) c
+GROUP BY c.host, c.run_id, c.function, c.module;
+
 -- When an attempt ran, as well as it is known: from its start, else from when it was
 -- first told; to its end, else to the start of the job's next attempt, else open. An
 -- attempt that ended before it started keeps the time between.

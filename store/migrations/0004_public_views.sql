@@ -91,7 +91,7 @@ SELECT c.job_id AS job_id,
        rdmesh_store.layer_name(c.layer) AS layer,
        c.errno AS errno,
        COALESCE(n.name, 'errno ' || c.errno) AS errno_name,
-       sum(c.delta)::bigint AS count,
+       rdmesh_store.bounded(sum(c.delta)) AS count,
        min(c.at) AS first_at,
        max(c.at) AS last_at
 FROM rdmesh_store.joined_counts c LEFT JOIN rdmesh_store.errnos n USING (errno)
@@ -119,7 +119,7 @@ SELECT c.host AS host,
        rdmesh_store.layer_name(c.layer) AS layer,
        c.errno AS errno,
        COALESCE(n.name, 'errno ' || c.errno) AS errno_name,
-       sum(c.delta)::bigint AS count
+       rdmesh_store.bounded(sum(c.delta)) AS count
 FROM rdmesh_store.failure_counts c LEFT JOIN rdmesh_store.errnos n USING (errno)
 WHERE c.cgroup_path IS NULL
 GROUP BY c.host, date_trunc('hour', c.at), c.function, c.module, c.layer, c.errno, n.name;
@@ -285,10 +285,11 @@ SELECT p.host AS host,
        rdmesh_store.attach_name(p.attached_by) AS attached_by,
        p.reason AS reason,
        p.found_by AS found_by,
-       p.failures AS failures,
-       p.drops AS drops,
+       CASE WHEN p.state IN (1, 4) THEN GREATEST(p.failures, c.failures) ELSE 0 END AS failures,
+       CASE WHEN p.state IN (1, 4) THEN GREATEST(p.drops, c.drops) ELSE 0 END AS drops,
        p.received_at AS reported_at
-FROM rdmesh_store.probes p;
+FROM rdmesh_store.probes p
+LEFT JOIN rdmesh_store.probe_counts c USING (host, run_id, function, module);
 
 COMMENT ON VIEW rdmesh.probes IS 'The probes that each host reported last.';
 COMMENT ON COLUMN rdmesh.probes.host IS 'The host.';

@@ -37,6 +37,10 @@ pub struct StoreOptions {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
+    /// How it is reached, for connections outside of the pool.
+    connect: PgConnectOptions,
+    /// How long such a connection may take.
+    connect_timeout: Duration,
     /// Weeks whose partitions are known to be there (see [`crate::partitions`]).
     pub(crate) weeks: Arc<Mutex<BTreeSet<i32>>>,
 }
@@ -67,9 +71,11 @@ impl Store {
         let pool = PgPoolOptions::new()
             .max_connections(options.connections)
             .acquire_timeout(options.acquire_timeout)
-            .connect_lazy_with(connect);
+            .connect_lazy_with(connect.clone());
         Ok(Self {
             pool,
+            connect,
+            connect_timeout: options.acquire_timeout,
             weeks: Arc::default(),
         })
     }
@@ -82,7 +88,7 @@ impl Store {
     pub async fn migrate(&self) -> Result<ReaderRole, StoreError> {
         // A connection of its own, closed at the end: a migration that fails would leave
         // its lock and its timeout with the session.
-        let mut connection = self.pool.acquire().await?.detach();
+        let mut connection = self.connect().await?;
         let migrated = migrate(&mut connection).await;
         connection.close().await?;
         let reader = migrated?;
@@ -91,13 +97,45 @@ impl Store {
         Ok(reader)
     }
 
+    /// A connection of its own. Where the pool only says that it waited in vain, this
+    /// says why.
+    async fn connect(&self) -> Result<PgConnection, StoreError> {
+        let connecting = PgConnection::connect_with(&self.connect);
+        match tokio::time::timeout(self.connect_timeout, connecting).await {
+            Ok(connected) => Ok(connected?),
+            Err(_) => Err(StoreError::Unavailable(format!(
+                "no answer within {:?}",
+                self.connect_timeout
+            ))),
+        }
+    }
+
+    /// Where Postgres is sought: server and database, without the password.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let server = match self.connect.get_socket() {
+            Some(directory) => format!("{} port {}", directory.display(), self.connect.get_port()),
+            None => format!("{}:{}", self.connect.get_host(), self.connect.get_port()),
+        };
+        let user = self.connect.get_username();
+        let database = self.connect.get_database().unwrap_or(user);
+        format!("{server}, database {database}, role {user}")
+    }
+
     /// Whether Postgres answers.
     ///
     /// # Errors
     /// What keeps it from answering.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        sqlx::query("SELECT 1").execute(&self.pool).await?;
-        Ok(())
+        match sqlx::query("SELECT 1").execute(&self.pool).await {
+            Ok(_) => Ok(()),
+            Err(sqlx::Error::PoolTimedOut) => {
+                // Either all connections are busy, or none can be made: try one.
+                self.connect().await?.close().await?;
+                Err(sqlx::Error::PoolTimedOut.into())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Closes all connections.
@@ -118,6 +156,10 @@ async fn migrate(connection: &mut PgConnection) -> Result<ReaderRole, StoreError
         });
     }
     sqlx::query(&format!("SET statement_timeout = '{MIGRATION_TIMEOUT}'"))
+        .execute(&mut *connection)
+        .await?;
+    // What is there already is no news.
+    sqlx::query("SET client_min_messages = warning")
         .execute(&mut *connection)
         .await?;
     sqlx::query("SELECT pg_advisory_lock($1)")

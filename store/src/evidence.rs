@@ -134,7 +134,7 @@ impl Store {
     /// When Postgres is away.
     pub async fn totals_of(&self, key: &AttemptKey) -> Result<Vec<Total>, StoreError> {
         let mut query = QueryBuilder::<Postgres>::new(
-            "SELECT host, function, module, layer, errno, sum(delta)::bigint AS count
+            "SELECT host, function, module, layer, errno, rdmesh_store.bounded(sum(delta)) AS count
              FROM rdmesh_store.joined_counts WHERE true",
         );
         push_candidates(&mut query, &key.job_id);
@@ -184,10 +184,10 @@ impl Store {
                                   - r.boot_epoch_ns))) g
                      WHERE r.host = k.host AND r.agent = 1 AND r.boot_epoch_ns IS NOT NULL
                  ), 0)::float8 AS watched_seconds,
-                 COALESCE((SELECT sum(delta) FROM rdmesh_store.drops d
+                 COALESCE((SELECT rdmesh_store.bounded(sum(delta)) FROM rdmesh_store.drops d
                   WHERE d.host = k.host AND d.kind = 1 AND d.at >= $2
                     AND d.at < $3 + interval '10 seconds'), 0)::bigint AS drops,
-                 COALESCE((SELECT sum(delta) FROM rdmesh_store.drops d
+                 COALESCE((SELECT rdmesh_store.bounded(sum(delta)) FROM rdmesh_store.drops d
                   WHERE d.host = k.host AND d.kind = 2 AND d.at >= $2
                     AND d.at < $3 + interval '10 seconds'), 0)::bigint AS counter_overflow
              FROM unnest($1::text[]) WITH ORDINALITY k (host, position)

@@ -7,6 +7,10 @@ use crate::StoreError;
 /// The role that sees the views of schema `rdmesh` and nothing else.
 pub const READER_ROLE: &str = "rdmesh_reader";
 
+/// Longest query of the read-only role: a report over months takes seconds; what runs
+/// longer was forgotten by somebody. A session may set another one.
+const READER_TIMEOUT: &str = "2min";
+
 /// Whether the read-only role is usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReaderRole {
@@ -37,7 +41,29 @@ pub(crate) async fn ensure(connection: &mut PgConnection) -> Result<ReaderRole, 
     ] {
         sqlx::query(&grant).execute(&mut *connection).await?;
     }
+    restrain(connection).await?;
     Ok(ReaderRole::Ready)
+}
+
+/// What the role may do beyond reading the views is taken away as far as the collector's
+/// role may: temporary tables, writing, and queries without an end. A role or a database
+/// that somebody else made stays as that one wants it.
+async fn restrain(connection: &mut PgConnection) -> Result<(), StoreError> {
+    for statement in [
+        "REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC".to_owned(),
+        format!("ALTER ROLE {READER_ROLE} IN DATABASE %I SET default_transaction_read_only = on"),
+        format!(
+            "ALTER ROLE {READER_ROLE} IN DATABASE %I SET statement_timeout = ''{READER_TIMEOUT}''"
+        ),
+    ] {
+        sqlx::query(&format!(
+            "DO $do$ BEGIN EXECUTE format('{statement}', current_database());
+             EXCEPTION WHEN insufficient_privilege THEN NULL; END $do$"
+        ))
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
 }
 
 /// Whether the role is there afterwards. Roles belong to the whole cluster: another

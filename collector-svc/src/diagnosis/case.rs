@@ -30,6 +30,8 @@ pub struct Case {
     pub totals: Vec<Total>,
     /// What was watched on each host that has to do with it.
     pub hosts: Vec<HostWatch>,
+    /// Failures on its hosts that may be its own or another attempt's.
+    pub ambiguous: Vec<Ambiguous>,
     /// What else failed on those hosts, oldest first.
     pub signals: Vec<Signal>,
     /// Shaping of those hosts.
@@ -135,6 +137,17 @@ pub struct Total {
     pub errno: i32,
     /// How many.
     pub count: u64,
+}
+
+/// Failures that nobody named on a host where several attempts were placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ambiguous {
+    /// The host.
+    pub host: String,
+    /// How many calls.
+    pub calls: u64,
+    /// The other attempts, for sentences.
+    pub others: Vec<String>,
 }
 
 /// What was watched on a host while the attempt ran.

@@ -2,14 +2,14 @@
 
 use rdmesh_proto::collector::v1::{Confidence, JobState, VerdictClass};
 use rdmesh_proto::common::v1::{Layer, Verb};
-use rdmesh_proto::tracer::v1::CoSignalKind;
 use rdmesh_store::errno;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-use crate::diagnosis::meanings::{Key, Meaning, Meanings};
+use crate::diagnosis::meanings::{Key, Meanings};
 use crate::diagnosis::rules::{self, Finding};
 use crate::diagnosis::select::{self, Deciding};
+use crate::diagnosis::undecided::{state_shaping, swallowed_alone, undecided};
 use crate::diagnosis::watch;
 use crate::diagnosis::{Case, Chain, Signal, Step, Verdict};
 use crate::names;
@@ -31,8 +31,25 @@ pub fn verdict(case: &Case) -> Verdict {
         },
     };
     state_shaping(&mut verdict, case);
-    verdict.unwatched = watch::unwatched(case);
+    weigh_outcome(&mut verdict, case);
+    let decided = !verdict.function.is_empty();
+    verdict.unwatched = watch::unwatched(case, decided.then_some(verdict.verb));
     verdict
+}
+
+/// What failed did not keep an attempt from completing.
+fn weigh_outcome(verdict: &mut Verdict, case: &Case) {
+    let found = !verdict.function.is_empty() || verdict.rule == "co-signal-without-failure";
+    if case.state != JobState::Completed || !found {
+        return;
+    }
+    verdict.confidence = match verdict.confidence {
+        Confidence::High => Confidence::Medium,
+        _ => Confidence::Low,
+    };
+    verdict
+        .against
+        .push("the attempt completed all the same".to_owned());
 }
 
 fn decided(deciding: &Deciding<'_>, case: &Case) -> Verdict {
@@ -54,7 +71,7 @@ fn decided(deciding: &Deciding<'_>, case: &Case) -> Verdict {
     verdict.summary = summary(chain, &verdict, deciding.hosts().len());
     verdict.evidence = vec![chain_line(deciding.chain)];
     verdict.evidence.extend(finding.evidence);
-    verdict.evidence.extend(spread(deciding));
+    verdict.evidence.extend(spread(deciding, case));
     verdict.evidence.extend(changes(chain));
     verdict.evidence.extend(later(deciding));
     verdict.evidence.extend(totals(chain, case));
@@ -75,7 +92,7 @@ fn no_rule() -> (&'static str, Finding) {
 }
 
 /// The fields that a chain and a class give.
-fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confidence) -> Verdict {
+pub(super) fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confidence) -> Verdict {
     let deepest = chain.deepest();
     let errno_name = errno::name(deepest.errno);
     let meanings = Meanings::built_in();
@@ -134,14 +151,14 @@ fn filled(text: &str, chain: &Chain, errno_name: &str) -> String {
         .replace("{pid}", &chain.tgid.to_string())
 }
 
-fn who(chain: &Chain) -> String {
+pub(super) fn who(chain: &Chain) -> String {
     match chain.rank {
         Some(rank) => format!("rank {rank} on {}", chain.host),
         None => format!("{} (pid {}) on {}", chain.comm, chain.tgid, chain.host),
     }
 }
 
-fn doing(verb: Verb) -> &'static str {
+pub(super) fn doing(verb: Verb) -> &'static str {
     match verb {
         Verb::AllocPd => "making a protection domain (alloc_pd)",
         Verb::RegMr => "registering memory (reg_mr)",
@@ -198,14 +215,14 @@ pub(crate) fn chain_line(chain: &Chain) -> String {
     )
 }
 
-fn moment(at: OffsetDateTime) -> String {
+pub(super) fn moment(at: OffsetDateTime) -> String {
     let form =
         format_description!("[year]-[month]-[day] [hour]:[minute]:[second].[subsecond digits:3]Z");
     at.format(&form).unwrap_or_default()
 }
 
 /// Where else the same failure is, and how often it was repeated.
-fn spread(deciding: &Deciding<'_>) -> Option<String> {
+fn spread(deciding: &Deciding<'_>, case: &Case) -> Option<String> {
     let (hosts, calls) = (deciding.hosts(), deciding.calls());
     if hosts.len() < 2 && calls < 2 {
         return None;
@@ -228,8 +245,11 @@ fn spread(deciding: &Deciding<'_>) -> Option<String> {
         _ => format!(", ranks {}", named.join(", ")),
     };
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    // What was dropped, or not looked at, would count as well.
+    let dropped = case.chains_cut || case.hosts.iter().any(|watch| watch.drops > 0);
+    let at_least = if dropped { "at least " } else { "" };
     Some(format!(
-        "the same failure {calls} times on {}{ranks} (repeats count as one failure)",
+        "the same failure {at_least}{calls} times on {}{ranks} (repeats count as one failure)",
         watch::listed(&hosts)
     ))
 }
@@ -280,7 +300,7 @@ fn later(deciding: &Deciding<'_>) -> Vec<String> {
 }
 
 /// What the exact counters say of the deciding function.
-fn totals(chain: &Chain, case: &Case) -> Option<String> {
+pub(super) fn totals(chain: &Chain, case: &Case) -> Option<String> {
     let deepest = chain.deepest();
     let count = case
         .totals
@@ -290,14 +310,15 @@ fn totals(chain: &Chain, case: &Case) -> Option<String> {
     (count > 0).then(|| {
         let name = errno::name(deepest.errno);
         format!(
-            "exact counters of the attempt: {} failed {count} times with {name}",
-            deepest.function
+            "exact counters of the attempt: {} failed {} with {name}",
+            deepest.function,
+            times(count)
         )
     })
 }
 
 /// Independent co-signals before the first failure are another possible cause.
-fn signals_before(case: &Case, first_at: OffsetDateTime) -> Vec<String> {
+pub(super) fn signals_before(case: &Case, first_at: OffsetDateTime) -> Vec<String> {
     case.signals
         .iter()
         .filter(|signal| signal.independent && signal.at <= first_at)
@@ -312,7 +333,7 @@ fn signals_before(case: &Case, first_at: OffsetDateTime) -> Vec<String> {
         .collect()
 }
 
-fn signal_line(signal: &Signal) -> String {
+pub(super) fn signal_line(signal: &Signal) -> String {
     let device = match signal.device.as_str() {
         "" => String::new(),
         device => format!(" ({device})"),
@@ -323,170 +344,9 @@ fn signal_line(signal: &Signal) -> String {
     }
 }
 
-fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
-    let mut verdict = from_chain(chain, VerdictClass::SwallowedError, Confidence::Low);
-    verdict.rule = "swallowed-error-alone";
-    verdict.devices = select::distinct(
-        [chain.device.as_str()]
-            .into_iter()
-            .filter(|d| !d.is_empty()),
-    );
-    verdict.summary = summary(chain, &verdict, 1);
-    verdict.evidence = vec![
-        chain_line(chain),
-        format!(
-            "the error did not reach user space: {} had it last",
-            chain.steps.last().map_or("", |step| step.function.as_str())
-        ),
-    ];
-    verdict.evidence.extend(totals(chain, case));
-    verdict.against = vec!["no call of the attempt failed towards the application".to_owned()];
-    verdict.against.extend(signals_before(case, chain.first_at));
-    verdict
-}
-
-/// No chain decides: a co-signal, or nothing.
-fn undecided(case: &Case) -> Verdict {
-    if let Some(signal) = case.signals.iter().find(|signal| signal.independent) {
-        return from_signal(signal);
+pub(super) fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        many => format!("{many} times"),
     }
-    let mut verdict = nothing(VerdictClass::CannotTell);
-    verdict.rule = "nothing-decides";
-    verdict.summary = match case.state {
-        JobState::Completed => format!("Attempt {} completed, and nothing failed.", case.attempt),
-        _ => format!(
-            "Nothing that was watched explains attempt {}.",
-            case.attempt
-        ),
-    };
-    let expected = case.chains.iter().filter(|c| c.flags.expected).count();
-    if expected > 0 {
-        verdict.evidence.push(format!(
-            "{expected} failures were seen that are part of normal work; they never decide"
-        ));
-    }
-    for chain in case
-        .chains
-        .iter()
-        .filter(|c| c.flags.incomplete && !c.flags.expected)
-        .take(3)
-    {
-        verdict.evidence.push(format!(
-            "records were dropped while this chain grew, so that it decides nothing: {}",
-            chain_line(chain)
-        ));
-    }
-    for total in case.totals.iter().take(3) {
-        verdict.evidence.push(format!(
-            "exact counters: {} ({}) failed {} times with {} on {}; its details were dropped, \
-             are still on their way, or have aged out",
-            total.function,
-            names::layer(total.layer),
-            total.count,
-            errno::name(total.errno),
-            total.host
-        ));
-    }
-    verdict
-}
-
-fn from_signal(signal: &Signal) -> Verdict {
-    let class = match signal.kind {
-        CoSignalKind::Network => VerdictClass::Network,
-        CoSignalKind::Device => VerdictClass::Device,
-        CoSignalKind::Process => VerdictClass::Process,
-        CoSignalKind::Host | CoSignalKind::Unspecified => VerdictClass::Host,
-    };
-    let mut verdict = nothing(class);
-    verdict.rule = "co-signal-without-failure";
-    verdict.hosts = vec![signal.host.clone()];
-    if !signal.device.is_empty() {
-        verdict.devices = vec![signal.device.clone()];
-    }
-    verdict.first_at = Some(signal.at);
-    verdict.confidence = Confidence::Medium;
-    verdict.summary = format!("No call to the kernel failed, and {}.", signal_line(signal));
-    verdict.evidence = vec![format!("{} {}", moment(signal.at), signal_line(signal))];
-    verdict
-}
-
-/// A verdict without a chain.
-fn nothing(class: VerdictClass) -> Verdict {
-    let meanings = Meanings::built_in();
-    let key = Key {
-        class,
-        layer: Layer::Unspecified,
-        verb: Verb::Unspecified,
-        errno_name: "",
-        mapping: None,
-    };
-    let meaning: Option<&Meaning> = meanings.find(key);
-    Verdict {
-        class,
-        layer: Layer::Unspecified,
-        verb: Verb::Unspecified,
-        function: String::new(),
-        module: String::new(),
-        errno: 0,
-        errno_name: String::new(),
-        hosts: Vec::new(),
-        devices: Vec::new(),
-        first_at: None,
-        confidence: Confidence::Low,
-        route_to: meanings.route(class),
-        rule: "",
-        evidence: Vec::new(),
-        against: Vec::new(),
-        unwatched: Vec::new(),
-        summary: String::new(),
-        meaning: meaning.map(|m| m.means.clone()).unwrap_or_default(),
-        next_steps: meaning.map(|m| m.next.clone()).unwrap_or_default(),
-        chain: Vec::new(),
-    }
-}
-
-/// Shaping of any host of the attempt is stated first, always; it caps verdicts about
-/// the network, and where nothing else failed it is the verdict.
-fn state_shaping(verdict: &mut Verdict, case: &Case) {
-    let shaped: Vec<String> = case
-        .shaping
-        .iter()
-        .filter(|shaping| shaping.windows > 0 || shaping.invalid > 0)
-        .map(|shaping| {
-            let outage = match shaping.invalid {
-                0 => String::new(),
-                many => format!(", {many} of its windows with an outage or a loss"),
-            };
-            format!(
-                "the wire {} of {} was shaped to {} bit/s while the attempt ran{outage}",
-                shaping.wire, shaping.host, shaping.rate_bps
-            )
-        })
-        .collect();
-    if shaped.is_empty() {
-        return;
-    }
-    match verdict.class {
-        VerdictClass::CannotTell if verdict.rule == "nothing-decides" => {
-            let (evidence, hosts) = (std::mem::take(&mut verdict.evidence), &case.shaping);
-            let hosts = select::distinct(hosts.iter().map(|shaping| shaping.host.as_str()));
-            *verdict = nothing(VerdictClass::InjectedStraggler);
-            verdict.rule = "shaped-and-nothing-else";
-            verdict.confidence = Confidence::Medium;
-            verdict.summary = format!(
-                "Nothing failed, and a wire of attempt {} was shaped.",
-                case.attempt
-            );
-            verdict.hosts = hosts;
-            verdict.evidence = evidence;
-        }
-        VerdictClass::Network | VerdictClass::Reachability => {
-            verdict.confidence = Confidence::Low;
-            verdict
-                .against
-                .push("a shaped wire can look like a network fault".to_owned());
-        }
-        _ => {}
-    }
-    verdict.evidence.splice(0..0, shaped);
 }

@@ -18,13 +18,14 @@ mod describe;
 mod meanings;
 mod rules;
 mod select;
+mod undecided;
 mod verdict;
-mod watch;
+pub(crate) mod watch;
 
 pub use arguments::{Arguments, CreateSizes, FirmwareAnswer, Mapping};
 pub use case::{
-    Case, Chain, ChainFlags, HostWatch, HostWorld, ProbeState, Probes, Shaping, Signal, Step,
-    Total, WatchedProbe,
+    Ambiguous, Case, Chain, ChainFlags, HostWatch, HostWorld, ProbeState, Probes, Shaping, Signal,
+    Step, Total, WatchedProbe,
 };
 pub use describe::verdict as diagnose;
 pub use meanings::{Meaning, Meanings};

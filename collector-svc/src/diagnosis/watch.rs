@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rdmesh_proto::common::v1::{Layer, Verb};
 
-use crate::diagnosis::{Case, HostWatch, ProbeState};
+use crate::diagnosis::{Case, HostWatch, ProbeState, WatchedProbe};
 
 /// Hosts named in one line; beyond, their number.
 const HOSTS_NAMED: usize = 5;
@@ -38,10 +38,13 @@ pub(crate) fn watches_verb(case: &Case, host: &str, layer: Layer, verb: Verb) ->
 }
 
 /// One line for each gap, hosts with the same gap together.
-pub(crate) fn unwatched(case: &Case) -> Vec<String> {
+///
+/// A hook without a probe matters where it bears on `verb`, the call that decided; none:
+/// nothing decided, and any of them may be why.
+pub(crate) fn unwatched(case: &Case, verb: Option<Verb>) -> Vec<String> {
     let mut gaps: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for watch in &case.hosts {
-        for (order, gap) in gaps_of(watch) {
+        for (order, gap) in gaps_of(watch, verb) {
             gaps.entry((order, gap)).or_default().push(&watch.host);
         }
     }
@@ -49,6 +52,7 @@ pub(crate) fn unwatched(case: &Case) -> Vec<String> {
         .into_iter()
         .map(|((_, gap), hosts)| format!("{}: {gap}", listed(&hosts)))
         .collect();
+    lines.extend(ambiguous(case));
     if case.hosts.is_empty() {
         lines.push(
             "the attempt was placed on no host, and no failing task named it: nothing was \
@@ -81,7 +85,7 @@ pub(crate) fn listed(hosts: &[&str]) -> String {
     }
 }
 
-fn gaps_of(watch: &HostWatch) -> Vec<(u8, String)> {
+fn gaps_of(watch: &HostWatch, verb: Option<Verb>) -> Vec<(u8, String)> {
     if !watch.known {
         return vec![(0, "never reported; nothing of it was watched".to_owned())];
     }
@@ -113,7 +117,7 @@ fn gaps_of(watch: &HostWatch) -> Vec<(u8, String)> {
             let missing: Vec<&str> = probes
                 .probes
                 .iter()
-                .filter(|p| p.logical)
+                .filter(|p| p.logical && bears_on(p, verb))
                 .filter(|p| matches!(p.state, ProbeState::Missing | ProbeState::Detached))
                 .map(|p| p.hook.as_str())
                 .collect();
@@ -126,8 +130,8 @@ fn gaps_of(watch: &HostWatch) -> Vec<(u8, String)> {
         gaps.push((
             4,
             format!(
-                "details of {} failing calls were dropped (the ring was full)",
-                watch.drops
+                "the details of {} were dropped (the ring was full)",
+                records(watch.drops)
             ),
         ));
     }
@@ -141,6 +145,71 @@ fn gaps_of(watch: &HostWatch) -> Vec<(u8, String)> {
         ));
     }
     gaps
+}
+
+fn records(number: u64) -> String {
+    match number {
+        1 => "1 record".to_owned(),
+        many => format!("{many} records"),
+    }
+}
+
+/// Whether what the hook does not see could have mattered for `verb`. Helpers serve any
+/// verb, except those for memory of other devices.
+fn bears_on(probe: &WatchedProbe, verb: Option<Verb>) -> bool {
+    let Some(verb) = verb else {
+        return true;
+    };
+    match probe.hook.as_str() {
+        "memory.dmabuf" => verb == Verb::RegDmabufMr,
+        _ => probe.verb == verb || probe.verb == Verb::Unspecified,
+    }
+}
+
+/// What a tracer says of a hook whose place the driver does not have.
+const NO_OPERATION: &str = " has no operation ";
+
+/// Whether a missing hook could be attached: some reason is another than that the driver
+/// lacks the operation, in which case there is nothing to watch.
+pub(crate) fn may_attach(reason: &str) -> bool {
+    reason
+        .split("; ")
+        .any(|reason| !reason.contains(NO_OPERATION))
+}
+
+/// Failures that were not looked at, because they may be another attempt's.
+fn ambiguous(case: &Case) -> Vec<String> {
+    let mut lines: Vec<String> = case
+        .ambiguous
+        .iter()
+        .take(HOSTS_NAMED)
+        .map(|shared| {
+            let calls = match shared.calls {
+                1 => "1 failing call".to_owned(),
+                many => format!("{many} failing calls"),
+            };
+            let named: Vec<&str> = shared
+                .others
+                .iter()
+                .take(HOSTS_NAMED)
+                .map(String::as_str)
+                .collect();
+            let more = match shared.others.len().saturating_sub(HOSTS_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!(
+                "{calls} on {} may belong to this attempt or to {}{more}; no task named its job",
+                shared.host,
+                named.join(", ")
+            )
+        })
+        .collect();
+    if case.ambiguous.len() > HOSTS_NAMED {
+        let more = case.ambiguous.len() - HOSTS_NAMED;
+        lines.push(format!("the same on {more} more hosts"));
+    }
+    lines
 }
 
 fn hooks(missing: &[&str]) -> String {

@@ -41,5 +41,8 @@ pub(crate) const SHORT_TEXT_MAX_BYTES: usize = 256;
 pub(crate) const REASON_MAX_BYTES: usize = 300;
 /// Bytes of a mark on a row, where it quotes what was sent.
 pub(crate) const MARK_MAX_BYTES: usize = 300;
+/// The largest sequence. An agent that sends a thousand items a second needs thirty
+/// years for it; what is missing below it is a number that people can read.
+pub(crate) const SEQUENCE_MAX: i64 = 1_000_000_000_000;
 /// A counter's value. A host that fails a million times a second needs eleven days.
 pub(crate) const COUNT_MAX: i64 = 1_000_000_000_000;

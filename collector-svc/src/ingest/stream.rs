@@ -15,7 +15,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::ingest::item::Reader;
 use crate::ingest::ledger::Ledger;
-use crate::ingest::limits::{ACK_EVERY, SLOW_DOWN_MAX, UNACKNOWLEDGED_MAX};
+use crate::ingest::limits::{ACK_EVERY, SEQUENCE_MAX, SLOW_DOWN_MAX, UNACKNOWLEDGED_MAX};
 use crate::ingest::queue::{Queue, Queued};
 use crate::ingest::service::Now;
 use crate::metrics::IngestMetrics;
@@ -124,10 +124,10 @@ impl Stream {
         let bytes = request.encoded_len();
         let stored = i64::try_from(request.sequence)
             .ok()
-            .filter(|sequence| *sequence > 0);
+            .filter(|sequence| (1..=SEQUENCE_MAX).contains(sequence));
         let Some(sequence) = stored else {
             let reason = format!(
-                "sequence is {}; items are counted from 1 to 9223372036854775807",
+                "sequence is {}; items are counted from 1 to {SEQUENCE_MAX}",
                 request.sequence
             );
             self.ledger.refuse(request.sequence, reason);

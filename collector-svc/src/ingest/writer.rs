@@ -128,6 +128,12 @@ impl Writer {
             }
             let tag = std::slice::from_ref(tag);
             match result {
+                // Not even the rejection can be kept: it is told all the same, or the
+                // agent would come again with the item for ever.
+                Err(error) if error.is_about_data() => {
+                    tracing::error!(host = %item.run.host, sequence = item.sequence, %error, "a rejection was not stored");
+                    settle(std::slice::from_ref(&item), tag, &self.metrics);
+                }
                 Ok(()) => settle(std::slice::from_ref(&item), tag, &self.metrics),
                 Err(error) => self.send_off(tag, &error),
             }

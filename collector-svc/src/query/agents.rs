@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use rdmesh_proto::collector::v1::{Agent, AgentHealth};
 use rdmesh_proto::common::v1::AgentKind;
-use rdmesh_store::query::AgentStatus;
+use rdmesh_proto::tracer::v1::{ProbeReport, ProbeState};
+use rdmesh_store::query::{AgentStatus, ProbeCount};
 use time::OffsetDateTime;
 
+use crate::diagnosis::watch::may_attach;
 use crate::times;
 
 /// An agent speaks every five seconds; three intervals without a word are silence.
 const SILENT_AFTER: Duration = Duration::from_secs(15);
+
+/// Hooks that a reason names; `rdmesh probes HOST` has all.
+const HOOKS_NAMED: usize = 3;
 
 /// A host whose clock is off by more than this confuses people who read its logs.
 const OFFSET_MAX_NS: i64 = 1_000_000_000;
@@ -40,6 +45,22 @@ pub(crate) fn to_proto(status: AgentStatus, now: OffsetDateTime) -> Agent {
     }
 }
 
+/// Puts what was counted since into a report, which tells what was counted when it was
+/// sent: mostly nothing, because a tracer sends it when it starts.
+pub(crate) fn count(report: &mut ProbeReport, counts: &[ProbeCount]) {
+    for probe in &mut report.probes {
+        if !matches!(probe.state(), ProbeState::Attached | ProbeState::Detached) {
+            continue;
+        }
+        let same = |c: &&ProbeCount| c.function == probe.function && c.module == probe.module;
+        if let Some(count) = counts.iter().find(same) {
+            let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+            probe.failures = probe.failures.max(unsigned(count.failures));
+            probe.drops = probe.drops.max(unsigned(count.drops));
+        }
+    }
+}
+
 /// Unhealthy first, then by host.
 pub(crate) fn order(agents: &mut [Agent]) {
     agents.sort_by(|a, b| (a.health, &a.host, a.kind).cmp(&(b.health, &b.host, b.kind)));
@@ -52,27 +73,24 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
             reasons.push("no probe report came".to_owned());
         } else if !status.obstacle.is_empty() {
             reasons.push(status.obstacle.clone());
-        } else if status.logical_attached < status.logical_total {
-            reasons.push(format!(
-                "{} of {} hooks are attached",
-                status.logical_attached, status.logical_total
-            ));
+        } else {
+            reasons.extend(missing(status));
         }
     }
     if status.drops > 0 {
         reasons.push(format!(
-            "details of {} failing calls were dropped",
-            status.drops
+            "the details of {} were dropped",
+            counted(status.drops, "record")
         ));
     }
     if status.missing > 0 {
-        reasons.push(format!("{} items never came", status.missing));
+        reasons.push(format!("{} never came", counted(status.missing, "item")));
     }
     if status.rejected > 0 {
         let last = status.last_rejection.as_deref().unwrap_or("");
         reasons.push(format!(
-            "{} items were refused; the last: {last}",
-            status.rejected
+            "{} refused; the last: {last}",
+            counted(status.rejected, "item")
         ));
     }
     match status.clock_offset_ns {
@@ -85,7 +103,8 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
         _ => {}
     }
     if status.clock_jumps > 0 {
-        reasons.push(format!("its clock jumped {} times", status.clock_jumps));
+        let times = counted(i64::from(status.clock_jumps), "time");
+        reasons.push(format!("its clock jumped {times}"));
     }
     let silent = now - status.last_seen_at;
     if silent > SILENT_AFTER {
@@ -96,6 +115,35 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
         (AgentHealth::Healthy, reasons)
     } else {
         (AgentHealth::Degraded, reasons)
+    }
+}
+
+/// Hooks that could be attached and are not, with why. A hook whose place the driver does
+/// not have is not among them: there is nothing to watch and nothing to mend.
+fn missing(status: &AgentStatus) -> Option<String> {
+    let gaps: Vec<String> = status
+        .missing_hooks
+        .iter()
+        .zip(&status.missing_reasons)
+        .filter(|(_, reason)| may_attach(reason))
+        .map(|(hook, reason)| match reason.as_str() {
+            "" => hook.clone(),
+            reason => format!("{hook} ({reason})"),
+        })
+        .collect();
+    let named = gaps.iter().take(HOOKS_NAMED).cloned().collect::<Vec<_>>();
+    let more = match gaps.len().saturating_sub(HOOKS_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!gaps.is_empty()).then(|| format!("no probe for {}{more}", named.join(", ")))
+}
+
+/// A number with its noun.
+fn counted(number: i64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        many => format!("{many} {noun}s"),
     }
 }
 
@@ -132,6 +180,8 @@ mod tests {
             logical_attached: 13,
             logical_total: 13,
             obstacle: String::new(),
+            missing_hooks: vec![],
+            missing_reasons: vec![],
         }
     }
 
@@ -143,7 +193,12 @@ mod tests {
         };
         assert_eq!(of(healthy()), (AgentHealth::Healthy, vec![]));
         let degraded = AgentStatus {
-            logical_attached: 12,
+            logical_attached: 11,
+            missing_hooks: vec!["driver.reg_dmabuf_mr".into(), "memory.umem".into()],
+            missing_reasons: vec![
+                "driver rdma_rxe has no operation reg_user_mr_dmabuf".into(),
+                "ib_umem_get is not traceable (not in available_filter_functions)".into(),
+            ],
             drops: 7,
             ..healthy()
         };
@@ -152,10 +207,18 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "12 of 13 hooks are attached",
-                "details of 7 failing calls were dropped"
+                "no probe for memory.umem (ib_umem_get is not traceable (not in \
+                 available_filter_functions))",
+                "the details of 7 records were dropped"
             ]
         );
+        let lacking = AgentStatus {
+            logical_attached: 12,
+            missing_hooks: vec!["driver.reg_dmabuf_mr".into()],
+            missing_reasons: vec!["driver rdma_rxe has no operation reg_user_mr_dmabuf".into()],
+            ..healthy()
+        };
+        assert_eq!(of(lacking), (AgentHealth::Healthy, vec![]));
         let silent = AgentStatus {
             last_seen_at: NOW - Duration::from_secs(90),
             ..healthy()

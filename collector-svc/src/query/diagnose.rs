@@ -8,16 +8,19 @@ use rdmesh_proto::collector::v1::{
 };
 use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::{ChainStep, CoSignalKind, Inventory, ProbeReport, ProbeState};
-use rdmesh_store::evidence::{HostWatch as StoredWatch, StoredVerdict, Total as StoredTotal};
+use rdmesh_store::evidence::{
+    HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, StoredVerdict,
+    Total as StoredTotal,
+};
 use rdmesh_store::jobs::Attempt;
-use rdmesh_store::query::{Failure, FailureFilter};
+use rdmesh_store::query::{Ambiguous as StoredAmbiguous, Failure, FailureFilter};
 use rdmesh_store::{Store, StoreError, errno};
 use time::OffsetDateTime;
 
 use crate::attempt;
 use crate::diagnosis::{
-    self, Arguments, Case, Chain, ChainFlags, HostWatch, HostWorld, Probes, Shaping, Signal, Step,
-    Total, Verdict, WatchedProbe,
+    self, Ambiguous, Arguments, Case, Chain, ChainFlags, HostWatch, HostWorld, Probes, Shaping,
+    Signal, Step, Total, Verdict, WatchedProbe,
 };
 use crate::{names, times};
 
@@ -81,6 +84,7 @@ pub async fn diagnose_attempt(
     let signals = store
         .signals_of(&hosts, from - SIGNALS_BEFORE, to + AFTER_END, SIGNALS_MAX)
         .await?;
+    let ambiguous = store.ambiguous_of(key).await?;
     let shaping = store.shaping_of(&hosts, from, to).await?;
     let case = Case {
         attempt: attempt::written(key),
@@ -93,28 +97,9 @@ pub async fn diagnose_attempt(
         chains_cut,
         totals: totals.iter().map(total).collect(),
         hosts: watch.into_iter().map(host_watch).collect(),
-        signals: signals
-            .into_iter()
-            .map(|signal| Signal {
-                host: signal.host,
-                at: signal.at,
-                kind: CoSignalKind::try_from(i32::from(signal.kind)).unwrap_or_default(),
-                independent: signal.independent,
-                name: signal.name,
-                detail: signal.detail,
-                device: signal.device,
-            })
-            .collect(),
-        shaping: shaping
-            .into_iter()
-            .map(|shaping| Shaping {
-                host: shaping.host,
-                wire: shaping.wire,
-                rate_bps: unsigned(shaping.rate_bps),
-                windows: unsigned(shaping.windows),
-                invalid: unsigned(shaping.invalid),
-            })
-            .collect(),
+        ambiguous: ambiguous.into_iter().map(shared).collect(),
+        signals: signals.into_iter().map(signal).collect(),
+        shaping: shaping.into_iter().map(shaped).collect(),
     };
     let verdict = diagnosis::diagnose(&case);
     store.keep_verdict(key, &stored(&verdict), now).await?;
@@ -123,6 +108,36 @@ pub async fn diagnose_attempt(
         failures,
         totals,
     })
+}
+
+fn signal(signal: NearSignal) -> Signal {
+    Signal {
+        host: signal.host,
+        at: signal.at,
+        kind: CoSignalKind::try_from(i32::from(signal.kind)).unwrap_or_default(),
+        independent: signal.independent,
+        name: signal.name,
+        detail: signal.detail,
+        device: signal.device,
+    }
+}
+
+fn shaped(shaping: StoredShaping) -> Shaping {
+    Shaping {
+        host: shaping.host,
+        wire: shaping.wire,
+        rate_bps: unsigned(shaping.rate_bps),
+        windows: unsigned(shaping.windows),
+        invalid: unsigned(shaping.invalid),
+    }
+}
+
+fn shared(shared: StoredAmbiguous) -> Ambiguous {
+    Ambiguous {
+        host: shared.host,
+        calls: unsigned(shared.calls),
+        others: shared.others,
+    }
 }
 
 fn unsigned(value: i64) -> u64 {

@@ -161,11 +161,17 @@ impl QueryService for Queries {
                 )
             }));
         };
-        let report = ProbeReport::decode(stored.body.as_slice()).map_err(|error| {
+        let mut report = ProbeReport::decode(stored.body.as_slice()).map_err(|error| {
             Status::internal(format!(
                 "the stored probe report of {host} does not read: {error}"
             ))
         })?;
+        let counts = self
+            .store
+            .probe_counts(&host, stored.run_id)
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        agents::count(&mut report, &counts);
         Ok(Response::new(GetHostProbesResponse {
             host,
             reported_at: Some(times::to_proto(stored.received_at)),

@@ -4,5 +4,7 @@
 
 mod goldens;
 mod made;
+mod memory;
+mod outcome;
 mod rules;
 mod unwatched;

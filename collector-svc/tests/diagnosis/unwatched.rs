@@ -47,7 +47,7 @@ fn each_gap_is_a_line_of_its_own() {
             "gpu-04: it sent no probe report; which hooks watch is not known",
             "gpu-06: no hook watches: the kernel has no BTF",
             "gpu-05: hooks without a probe: memory.umem, driver.reg_mr",
-            "gpu-02: details of 90000 failing calls were dropped (the ring was full)",
+            "gpu-02: the details of 90000 records were dropped (the ring was full)",
             "gpu-02: 3 failing calls are missing from the counts by job",
             "the attempt has more failures than were looked at; the first were",
             "when the attempt started is not known; earlier failures are not joined",

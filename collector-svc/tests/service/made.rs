@@ -116,34 +116,14 @@ impl Host {
                 restart: vec![0],
                 source: vec![source.into()],
             }),
-            tasks: Some(TaskColumns {
-                tgid: vec![100],
-                tid: vec![101],
-                start_boot_ns: vec![5],
-                comm: vec![6],
-                cgroup: vec![0],
-                job_id: vec![8],
-                requeue: vec![0],
-                restart: vec![0],
-                rank: vec![3],
-                local_rank: vec![-1],
-                source: vec![source.into()],
-            }),
+            tasks: Some(task(source)),
             devices: Some(DeviceColumns {
                 name: vec![9],
                 netdev: vec![10],
                 pci: vec![0],
                 driver: vec![5],
             }),
-            chains: Some(ChainColumns {
-                signature: vec![0],
-                task: vec![0],
-                device_plus_one: vec![1],
-                count: vec![2],
-                first_boot_ns: vec![end - 3 * SECOND],
-                last_boot_ns: vec![end - 2 * SECOND],
-                marks: vec![0],
-            }),
+            chains: Some(one_chain(end)),
             samples: vec![unmapped()],
             counters: Some(CounterColumns {
                 probe: vec![0, 1, 2],
@@ -216,6 +196,36 @@ fn probes() -> ProbeColumns {
             ObjectType::Mr.into(),
             ObjectType::Mr.into(),
         ],
+    }
+}
+
+/// Two calls within the interval that ends at `end`.
+fn one_chain(end: u64) -> ChainColumns {
+    ChainColumns {
+        signature: vec![0],
+        task: vec![0],
+        device_plus_one: vec![1],
+        count: vec![2],
+        first_boot_ns: vec![end - 3 * SECOND],
+        last_boot_ns: vec![end - 2 * SECOND],
+        marks: vec![0],
+    }
+}
+
+/// One task of the only cgroup.
+fn task(source: IdentitySource) -> TaskColumns {
+    TaskColumns {
+        tgid: vec![100],
+        tid: vec![101],
+        start_boot_ns: vec![5],
+        comm: vec![6],
+        cgroup: vec![0],
+        job_id: vec![8],
+        requeue: vec![0],
+        restart: vec![0],
+        rank: vec![3],
+        local_rank: vec![-1],
+        source: vec![source.into()],
     }
 }
 

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+mod bounds;
 mod clocks;
 mod ingest;
 mod jobs;
 mod made;
 mod outage;
+mod program;
 mod queries;
 mod running;

@@ -101,7 +101,7 @@ async fn agents_are_listed_with_their_health() {
             ("gpu-01", AgentHealth::Healthy)
         ]
     );
-    assert_eq!(all[0].reasons, ["3 of 4 hooks are attached"]);
+    assert_eq!(all[0].reasons, ["no probe for driver.modify_qp"]);
     assert_eq!(
         (all[0].logical_attached, all[0].kernel_release.as_str()),
         (3, "6.1.0")

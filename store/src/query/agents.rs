@@ -47,11 +47,30 @@ pub struct AgentStatus {
     pub logical_total: i32,
     /// What keeps all probes away; empty: nothing.
     pub obstacle: String,
+    /// Logical hooks that no probe serves, by name.
+    pub missing_hooks: Vec<String>,
+    /// Why, one for each of them; several reasons are joined by `; `.
+    pub missing_reasons: Vec<String>,
+}
+
+/// What a probe counted since its run began.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct ProbeCount {
+    /// Kernel function.
+    pub function: String,
+    /// Its module.
+    pub module: String,
+    /// Failing returns.
+    pub failures: i64,
+    /// Records dropped.
+    pub drops: i64,
 }
 
 /// The probe report that a host sent last.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct StoredReport {
+    /// The run that sent it.
+    pub run_id: Uuid,
     /// When it came.
     pub received_at: OffsetDateTime,
     /// The message, encoded.
@@ -76,7 +95,8 @@ impl Store {
                     COALESCE(p.kernel_release, '') AS kernel_release,
                     COALESCE(p.logical_attached, 0) AS logical_attached,
                     COALESCE(p.logical_total, 0) AS logical_total,
-                    COALESCE(p.obstacle, '') AS obstacle
+                    COALESCE(p.obstacle, '') AS obstacle,
+                    m.hooks AS missing_hooks, m.reasons AS missing_reasons
              FROM (SELECT DISTINCT ON (host, agent) * FROM rdmesh_store.agent_runs
                    ORDER BY host, agent, first_hello_at DESC, last_seen_at DESC) r
              LEFT JOIN LATERAL (
@@ -85,6 +105,16 @@ impl Store {
                  WHERE q.host = r.host AND r.agent = 1
                  ORDER BY received_at DESC, seq DESC LIMIT 1
              ) p ON true
+             LEFT JOIN LATERAL (
+                 SELECT COALESCE(array_agg(g.hook ORDER BY g.hook), '{}') AS hooks,
+                        COALESCE(array_agg(g.reason ORDER BY g.hook), '{}') AS reasons
+                 FROM (SELECT hook, string_agg(reason, '; ' ORDER BY ordinal) AS reason
+                       FROM rdmesh_store.probes q
+                       WHERE q.host = r.host AND r.agent = 1 AND logical
+                       GROUP BY hook
+                       -- Neither attached nor replaced by one that is.
+                       HAVING bool_and(state NOT IN (1, 3))) g
+             ) m ON true
              ORDER BY r.host, r.agent",
         )
         .fetch_all(&self.pool)
@@ -98,13 +128,33 @@ impl Store {
     /// When Postgres is away.
     pub async fn last_probe_report(&self, host: &str) -> Result<Option<StoredReport>, StoreError> {
         let report = sqlx::query_as(
-            "SELECT received_at, body FROM rdmesh_store.probe_reports
+            "SELECT run_id, received_at, body FROM rdmesh_store.probe_reports
              WHERE host = $1 ORDER BY received_at DESC, seq DESC LIMIT 1",
         )
         .bind(host)
         .fetch_optional(&self.pool)
         .await?;
         Ok(report)
+    }
+
+    /// What the probes of a run counted so far.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn probe_counts(
+        &self,
+        host: &str,
+        run_id: Uuid,
+    ) -> Result<Vec<ProbeCount>, StoreError> {
+        let counts = sqlx::query_as(
+            "SELECT function, module, failures, drops FROM rdmesh_store.probe_counts
+             WHERE host = $1 AND run_id = $2",
+        )
+        .bind(host)
+        .bind(run_id)
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(counts)
     }
 
     /// Whether any agent of the host ever said Hello.

@@ -6,17 +6,14 @@ use std::time::Duration;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 use rdmesh_store::StoreError;
-use rdmesh_store::ingest::{
-    CoSignal, Content, DropKind, Dropped, InventoryReport, Item, Probe, ProbeReport, RunKey,
-    WireWindow,
-};
+use rdmesh_store::ingest::{Content, DropKind, Dropped, Item, RunKey};
 use rdmesh_store::query::FailureFilter;
 
 use crate::made::{
-    Database, NOW, at, chain, cluster, count, heartbeat, hello, item, named, nobody, run, snapshot,
+    Database, at, chain, cluster, count, heartbeat, hello, item, named, nobody, run, snapshot,
 };
 
-fn one_failure(run: &Arc<RunKey>, sequence: i64) -> Item {
+pub(crate) fn one_failure(run: &Arc<RunKey>, sequence: i64) -> Item {
     let chains = vec![chain(at(sequence * 5), named("4711", 0, 1))];
     snapshot(run, sequence, chains, vec![count(None, 3)], vec![])
 }
@@ -247,181 +244,6 @@ async fn totals_are_exact_by_attempt_and_drops_are_told() {
     assert_eq!((watch[0].drops, watch[0].counter_overflow), (90_000, 1));
     assert!((watch[0].watched_seconds - 10.0).abs() < 0.001, "{watch:?}");
     assert!((watch[0].attempt_seconds - 20.0).abs() < 0.001);
-}
-
-#[tokio::test]
-async fn reports_inventories_windows_and_co_signals_are_kept() {
-    let db = Database::new().await;
-    let run = run("gpu-01", 1);
-    hello(&db.store, &run).await;
-    let probe = Probe {
-        hook: "uverbs.reg_mr".into(),
-        function: "ib_uverbs_reg_mr".into(),
-        module: "ib_uverbs".into(),
-        layer: 5,
-        verb: 2,
-        logical: true,
-        state: 1,
-        attached_by: 1,
-        reason: String::new(),
-        failures: 0,
-        drops: 0,
-        found_by: "by name".into(),
-    };
-    let report = |attached| ProbeReport {
-        kernel_release: "6.1.0".into(),
-        logical_attached: attached,
-        logical_total: 13,
-        obstacle: String::new(),
-        probes: vec![probe.clone()],
-        body: vec![u8::try_from(attached).unwrap()],
-    };
-    let inventory = InventoryReport {
-        id: "abc".into(),
-        seen_at: NOW,
-        kernel_release: "6.1.0".into(),
-        ofed_version: String::new(),
-        gpu_driver: String::new(),
-        summary: "{\"devices\": [\"rxe0\"]}".into(),
-        body: vec![7],
-    };
-    let window = WireWindow {
-        from_at: at(1),
-        to_at: at(2),
-        wire: "w0".into(),
-        shaped_host: "gpu-09".into(),
-        virtual_function: "vf0".into(),
-        rate_bps: 1_000_000_000,
-        sent_bits: 12,
-        invalid: vec![1, 3],
-        bypass: false,
-        engine_version: "1".into(),
-        configuration_hash: "h".into(),
-        marks: vec![],
-        body: vec![9],
-    };
-    let mut with_signal = snapshot(&run, 4, vec![], vec![], vec![]);
-    if let Content::Snapshot(snapshot) = &mut with_signal.content {
-        snapshot.co_signals.push(CoSignal {
-            at: at(3),
-            kind: 1,
-            independent: true,
-            name: "port_down".into(),
-            detail: "ACTIVE to DOWN".into(),
-            device: "rxe0".into(),
-        });
-    }
-    let items = [
-        item(&run, 2, Content::ProbeReport(Box::new(report(12)))),
-        // Overtaken on the way: kept, and not made the current one.
-        item(&run, 1, Content::ProbeReport(Box::new(report(11)))),
-        item(&run, 3, Content::Inventory(Box::new(inventory.clone()))),
-        with_signal,
-        item(&run, 5, Content::WireWindow(Box::new(window))),
-        item(&run, 6, Content::Inventory(Box::new(inventory))),
-    ];
-    db.store.ingest(&items).await.unwrap();
-    assert_eq!(
-        db.read("SELECT hook, state, attached_by, reported_at = '2026-11-25 12:00:10+00' FROM rdmesh.probes"),
-        "uverbs.reg_mr|attached|fexit|t"
-    );
-    assert_eq!(
-        db.read("SELECT inventory_id, summary FROM rdmesh.inventories"),
-        "abc|{\"devices\": [\"rxe0\"]}"
-    );
-    assert_eq!(
-        db.read("SELECT shaped_host, valid FROM rdmesh.wire_windows"),
-        "gpu-09|f"
-    );
-    assert_eq!(
-        db.read("SELECT kind, name FROM rdmesh.co_signals"),
-        "network|port_down"
-    );
-    let last = db.store.last_probe_report("gpu-01").await.unwrap().unwrap();
-    assert_eq!(last.body, [12]);
-    assert!(
-        db.store
-            .last_probe_report("gpu-09")
-            .await
-            .unwrap()
-            .is_none()
-    );
-    assert!(db.store.host_is_known("gpu-01").await.unwrap());
-    assert!(!db.store.host_is_known("gpu-09").await.unwrap());
-    let signals = db
-        .store
-        .signals_of(&["gpu-01".into()], at(0), at(9), 10)
-        .await
-        .unwrap();
-    assert_eq!(signals.len(), 1);
-    let shaping = db
-        .store
-        .shaping_of(&["gpu-09".into()], at(0), at(9))
-        .await
-        .unwrap();
-    assert_eq!((shaping[0].windows, shaping[0].invalid), (1, 1));
-    let watch = db
-        .store
-        .watch_of(&["gpu-01".into(), "gpu-09".into()], at(0), at(9))
-        .await
-        .unwrap();
-    assert_eq!(watch[0].probe_report.as_deref(), Some(&[11_u8][..]));
-    assert_eq!(watch[0].inventory.as_deref(), Some(&[7_u8][..]));
-    assert_eq!(
-        (watch[1].known, watch[1].probe_report.is_none()),
-        (false, true)
-    );
-    let agent = &db.store.agents().await.unwrap()[0];
-    assert_eq!((agent.logical_attached, agent.logical_total), (12, 13));
-}
-
-#[tokio::test]
-async fn rows_of_other_weeks_find_a_partition_and_old_ones_are_dropped_as_a_whole() {
-    let db = Database::new().await;
-    let run = run("gpu-01", 1);
-    hello(&db.store, &run).await;
-    let old = NOW - Duration::from_secs(30 * 24 * 3600);
-    let chains = vec![chain(old, nobody()), chain(at(5), nobody())];
-    db.store
-        .ingest(&[snapshot(&run, 1, chains, vec![], vec![])])
-        .await
-        .unwrap();
-    assert_eq!(db.read("SELECT count(*) FROM rdmesh.failures"), "2");
-
-    let keep = Duration::from_secs(14 * 24 * 3600);
-    let retained = db.store.retain(NOW, keep).await.unwrap();
-    assert!(
-        retained
-            .partitions
-            .contains(&"failures_20261026".to_owned()),
-        "{retained:?}"
-    );
-    assert_eq!(db.read("SELECT count(*) FROM rdmesh.failures"), "1");
-    // The next row of that week makes its partition anew.
-    db.store
-        .ingest(&[snapshot(
-            &run,
-            2,
-            vec![chain(old, nobody())],
-            vec![],
-            vec![],
-        )])
-        .await
-        .unwrap();
-    assert_eq!(db.read("SELECT count(*) FROM rdmesh.failures"), "2");
-}
-
-#[tokio::test]
-async fn a_partition_that_another_collector_dropped_is_made_again() {
-    let db = Database::new().await;
-    let run = run("gpu-01", 1);
-    hello(&db.store, &run).await;
-    db.store.ingest(&[one_failure(&run, 1)]).await.unwrap();
-    db.sql("DROP TABLE rdmesh_store.failures_20261123");
-    let lost = db.store.ingest(&[one_failure(&run, 2)]).await.unwrap_err();
-    assert!(lost.is_retryable(), "{lost}");
-    let progress = db.store.ingest(&[one_failure(&run, 2)]).await.unwrap();
-    assert_eq!(progress[0].through, 2);
 }
 
 #[tokio::test]

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bounds;
 mod ingest;
 mod jobs;
 mod made;
+mod partitions;
+mod reports;
 mod schema;

@@ -27,8 +27,8 @@ async fn the_reader_sees_every_view_and_no_table() {
     }
     for forbidden in [
         "SELECT * FROM rdmesh_store.failures",
-        "DELETE FROM rdmesh.jobs",
-        "CREATE TABLE rdmesh.t (n int)",
+        "BEGIN READ WRITE; DELETE FROM rdmesh.jobs",
+        "BEGIN READ WRITE; CREATE TABLE rdmesh.t (n int)",
     ] {
         let refused = cluster()
             .psql(&db.name, "rdmesh_reader", forbidden)

@@ -1,0 +1,212 @@
+//! The verdict where no failing call decides: a swallowed error, a co-signal, shaping, or
+//! nothing.
+
+use rdmesh_proto::collector::v1::{Confidence, JobState, VerdictClass};
+use rdmesh_proto::common::v1::{Layer, Verb};
+use rdmesh_proto::tracer::v1::CoSignalKind;
+use rdmesh_store::errno;
+
+use crate::diagnosis::describe::{
+    chain_line, doing, from_chain, moment, signal_line, signals_before, times, totals, who,
+};
+use crate::diagnosis::meanings::{Key, Meaning, Meanings};
+use crate::diagnosis::select;
+use crate::diagnosis::{Case, Chain, Signal, Step, Total, Verdict};
+use crate::names;
+
+pub(super) fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
+    let mut verdict = from_chain(chain, VerdictClass::SwallowedError, Confidence::Low);
+    verdict.rule = "swallowed-error-alone";
+    verdict.devices = select::distinct(
+        [chain.device.as_str()]
+            .into_iter()
+            .filter(|d| !d.is_empty()),
+    );
+    verdict.summary = format!(
+        "No call failed towards the application; inside the kernel {} ({} layer) failed with {} \
+         while {} was {}, and the error got lost on its way up.",
+        verdict.function,
+        names::layer(verdict.layer),
+        verdict.errno_name,
+        who(chain),
+        doing(chain.verb)
+    );
+    verdict.evidence = vec![
+        chain_line(chain),
+        format!(
+            "the error did not reach user space: {} had it last",
+            chain.steps.last().map_or("", |step| step.function.as_str())
+        ),
+    ];
+    verdict.evidence.extend(totals(chain, case));
+    verdict.against = vec!["no call of the attempt failed towards the application".to_owned()];
+    verdict.against.extend(signals_before(case, chain.first_at));
+    verdict
+}
+
+/// No chain decides: a co-signal, or nothing.
+pub(super) fn undecided(case: &Case) -> Verdict {
+    if let Some(signal) = case.signals.iter().find(|signal| signal.independent) {
+        return from_signal(signal);
+    }
+    let mut verdict = nothing(VerdictClass::CannotTell);
+    verdict.rule = "nothing-decides";
+    verdict.summary = match case.state {
+        JobState::Completed => format!("Attempt {} completed, and nothing failed.", case.attempt),
+        _ => format!(
+            "Nothing that was watched explains attempt {}.",
+            case.attempt
+        ),
+    };
+    let expected = case.chains.iter().filter(|c| c.flags.expected).count();
+    if expected > 0 {
+        verdict.evidence.push(match expected {
+            1 => "1 failure was seen that is part of normal work; it never decides".to_owned(),
+            many => {
+                format!("{many} failures were seen that are part of normal work; they never decide")
+            }
+        });
+    }
+    for chain in case
+        .chains
+        .iter()
+        .filter(|c| c.flags.incomplete && !c.flags.expected)
+        .take(3)
+    {
+        verdict.evidence.push(format!(
+            "records were dropped while this chain grew, so that it decides nothing: {}",
+            chain_line(chain)
+        ));
+    }
+    for total in case.totals.iter().take(3) {
+        verdict.evidence.push(format!(
+            "exact counters: {} ({}) failed {} with {} on {}; {}",
+            total.function,
+            names::layer(total.layer),
+            times(total.count),
+            errno::name(total.errno),
+            total.host,
+            why_no_decision(total, case)
+        ));
+    }
+    verdict
+}
+
+/// Why what the counters saw decides nothing.
+fn why_no_decision(total: &Total, case: &Case) -> &'static str {
+    let same = |step: &Step| step.function == total.function && step.errno == total.errno;
+    let mut rows = case
+        .chains
+        .iter()
+        .filter(|chain| chain.host == total.host && chain.steps.iter().any(same))
+        .peekable();
+    if rows.peek().is_none() {
+        return "its details were dropped, are still on their way, or have aged out";
+    }
+    if rows.all(|chain| chain.flags.expected) {
+        "a rule says that it is part of normal work"
+    } else {
+        "its chain is incomplete, because records were dropped"
+    }
+}
+
+fn from_signal(signal: &Signal) -> Verdict {
+    let class = match signal.kind {
+        CoSignalKind::Network => VerdictClass::Network,
+        CoSignalKind::Device => VerdictClass::Device,
+        CoSignalKind::Process => VerdictClass::Process,
+        CoSignalKind::Host | CoSignalKind::Unspecified => VerdictClass::Host,
+    };
+    let mut verdict = nothing(class);
+    verdict.rule = "co-signal-without-failure";
+    verdict.hosts = vec![signal.host.clone()];
+    if !signal.device.is_empty() {
+        verdict.devices = vec![signal.device.clone()];
+    }
+    verdict.first_at = Some(signal.at);
+    verdict.confidence = Confidence::Medium;
+    verdict.summary = format!("No call to the kernel failed, and {}.", signal_line(signal));
+    verdict.evidence = vec![format!("{} {}", moment(signal.at), signal_line(signal))];
+    verdict
+}
+
+/// A verdict without a chain.
+fn nothing(class: VerdictClass) -> Verdict {
+    let meanings = Meanings::built_in();
+    let key = Key {
+        class,
+        layer: Layer::Unspecified,
+        verb: Verb::Unspecified,
+        errno_name: "",
+        mapping: None,
+    };
+    let meaning: Option<&Meaning> = meanings.find(key);
+    Verdict {
+        class,
+        layer: Layer::Unspecified,
+        verb: Verb::Unspecified,
+        function: String::new(),
+        module: String::new(),
+        errno: 0,
+        errno_name: String::new(),
+        hosts: Vec::new(),
+        devices: Vec::new(),
+        first_at: None,
+        confidence: Confidence::Low,
+        route_to: meanings.route(class),
+        rule: "",
+        evidence: Vec::new(),
+        against: Vec::new(),
+        unwatched: Vec::new(),
+        summary: String::new(),
+        meaning: meaning.map(|m| m.means.clone()).unwrap_or_default(),
+        next_steps: meaning.map(|m| m.next.clone()).unwrap_or_default(),
+        chain: Vec::new(),
+    }
+}
+
+/// Shaping of any host of the attempt is stated first, always; it caps verdicts about
+/// the network, and where nothing else failed it is the verdict.
+pub(super) fn state_shaping(verdict: &mut Verdict, case: &Case) {
+    let shaped: Vec<String> = case
+        .shaping
+        .iter()
+        .filter(|shaping| shaping.windows > 0 || shaping.invalid > 0)
+        .map(|shaping| {
+            let outage = match shaping.invalid {
+                0 => String::new(),
+                many => format!(", {many} of its windows with an outage or a loss"),
+            };
+            format!(
+                "the wire {} of {} was shaped to {} bit/s while the attempt ran{outage}",
+                shaping.wire, shaping.host, shaping.rate_bps
+            )
+        })
+        .collect();
+    if shaped.is_empty() {
+        return;
+    }
+    match verdict.class {
+        VerdictClass::CannotTell if verdict.rule == "nothing-decides" => {
+            let (evidence, hosts) = (std::mem::take(&mut verdict.evidence), &case.shaping);
+            let hosts = select::distinct(hosts.iter().map(|shaping| shaping.host.as_str()));
+            *verdict = nothing(VerdictClass::InjectedStraggler);
+            verdict.rule = "shaped-and-nothing-else";
+            verdict.confidence = Confidence::Medium;
+            verdict.summary = format!(
+                "Nothing failed, and a wire of attempt {} was shaped.",
+                case.attempt
+            );
+            verdict.hosts = hosts;
+            verdict.evidence = evidence;
+        }
+        VerdictClass::Network | VerdictClass::Reachability => {
+            verdict.confidence = Confidence::Low;
+            verdict
+                .against
+                .push("a shaped wire can look like a network fault".to_owned());
+        }
+        _ => {}
+    }
+    verdict.evidence.splice(0..0, shaped);
+}

@@ -1,0 +1,179 @@
+//! What agents report besides failures: probes, inventories, windows, co-signals.
+
+use rdmesh_store::ingest::{CoSignal, Content, InventoryReport, Probe, ProbeReport, WireWindow};
+
+use crate::made::{Database, NOW, at, hello, item, run, snapshot};
+
+fn report(attached: i32) -> Content {
+    let probe = Probe {
+        hook: "uverbs.reg_mr".into(),
+        function: "ib_uverbs_reg_mr".into(),
+        module: "ib_uverbs".into(),
+        layer: 5,
+        verb: 2,
+        logical: true,
+        state: 1,
+        attached_by: 1,
+        reason: String::new(),
+        failures: 0,
+        drops: 0,
+        found_by: "by name".into(),
+    };
+    Content::ProbeReport(Box::new(ProbeReport {
+        kernel_release: "6.1.0".into(),
+        logical_attached: attached,
+        logical_total: 13,
+        obstacle: String::new(),
+        probes: vec![probe],
+        body: vec![u8::try_from(attached).unwrap()],
+    }))
+}
+
+fn inventory() -> Content {
+    Content::Inventory(Box::new(InventoryReport {
+        id: "abc".into(),
+        seen_at: NOW,
+        kernel_release: "6.1.0".into(),
+        ofed_version: String::new(),
+        gpu_driver: String::new(),
+        summary: "{\"devices\": [\"rxe0\"]}".into(),
+        body: vec![7],
+    }))
+}
+
+fn window() -> Content {
+    Content::WireWindow(Box::new(WireWindow {
+        from_at: at(1),
+        to_at: at(2),
+        wire: "w0".into(),
+        shaped_host: "gpu-09".into(),
+        virtual_function: "vf0".into(),
+        rate_bps: 1_000_000_000,
+        sent_bits: 12,
+        invalid: vec![1, 3],
+        bypass: false,
+        engine_version: "1".into(),
+        configuration_hash: "h".into(),
+        marks: vec![],
+        body: vec![9],
+    }))
+}
+
+#[tokio::test]
+async fn the_report_that_was_sent_last_is_the_hosts_current_one() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    // The first was overtaken on the way: kept, and not made the current one.
+    let items = [item(&run, 2, report(12)), item(&run, 1, report(11))];
+    db.store.ingest(&items).await.unwrap();
+    assert_eq!(
+        db.read(
+            "SELECT hook, state, attached_by, reported_at = '2026-11-25 12:00:10+00' \
+             FROM rdmesh.probes"
+        ),
+        "uverbs.reg_mr|attached|fexit|t"
+    );
+    let last = db.store.last_probe_report("gpu-01").await.unwrap().unwrap();
+    assert_eq!(last.body, [12]);
+    assert!(
+        db.store
+            .last_probe_report("gpu-09")
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(db.store.host_is_known("gpu-01").await.unwrap());
+    assert!(!db.store.host_is_known("gpu-09").await.unwrap());
+    let agent = &db.store.agents().await.unwrap()[0];
+    assert_eq!((agent.logical_attached, agent.logical_total), (12, 13));
+}
+
+#[tokio::test]
+async fn a_diagnosis_gets_the_report_and_inventory_that_were_in_force() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    // Received 5, 10 and 15 seconds after NOW.
+    let items = [
+        item(&run, 1, report(11)),
+        item(&run, 2, report(12)),
+        item(&run, 3, inventory()),
+        // A run that begins anew tells the same.
+        item(&run, 4, inventory()),
+    ];
+    db.store.ingest(&items).await.unwrap();
+    let hosts = ["gpu-01".to_owned(), "gpu-09".to_owned()];
+    let watch = db.store.watch_of(&hosts, at(0), at(9)).await.unwrap();
+    assert_eq!(watch[0].probe_report.as_deref(), Some(&[11_u8][..]));
+    assert_eq!(watch[0].inventory.as_deref(), Some(&[7_u8][..]));
+    assert_eq!(
+        (watch[1].known, watch[1].probe_report.is_none()),
+        (false, true)
+    );
+    let later = db.store.watch_of(&hosts, at(0), at(60)).await.unwrap();
+    assert_eq!(later[0].probe_report.as_deref(), Some(&[12_u8][..]));
+    // Nothing was known before the first came.
+    let before = db.store.watch_of(&hosts, NOW, at(1)).await.unwrap();
+    assert_eq!(before[0].probe_report.as_deref(), Some(&[11_u8][..]));
+    assert_eq!(
+        db.read("SELECT inventory_id, summary FROM rdmesh.inventories"),
+        "abc|{\"devices\": [\"rxe0\"]}"
+    );
+}
+
+#[tokio::test]
+async fn windows_and_co_signals_are_found_by_host_and_time() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    let mut with_signal = snapshot(&run, 1, vec![], vec![], vec![]);
+    if let Content::Snapshot(snapshot) = &mut with_signal.content {
+        snapshot.co_signals.push(CoSignal {
+            at: at(3),
+            kind: 1,
+            independent: true,
+            name: "port_down".into(),
+            detail: "ACTIVE to DOWN".into(),
+            device: "rxe0".into(),
+        });
+    }
+    db.store
+        .ingest(&[with_signal, item(&run, 2, window())])
+        .await
+        .unwrap();
+    assert_eq!(
+        db.read("SELECT shaped_host, valid FROM rdmesh.wire_windows"),
+        "gpu-09|f"
+    );
+    assert_eq!(
+        db.read("SELECT kind, name FROM rdmesh.co_signals"),
+        "network|port_down"
+    );
+    let watched = ["gpu-01".to_owned()];
+    assert_eq!(
+        db.store
+            .signals_of(&watched, at(0), at(9), 10)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    assert!(
+        db.store
+            .signals_of(&watched, at(4), at(9), 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let shaped = ["gpu-09".to_owned()];
+    let shaping = db.store.shaping_of(&shaped, at(0), at(9)).await.unwrap();
+    assert_eq!((shaping[0].windows, shaping[0].invalid), (1, 1));
+    assert!(
+        db.store
+            .shaping_of(&shaped, at(2), at(9))
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
