@@ -268,8 +268,8 @@ async fn storm_of(
     for function in functions {
         let (unseen_before, dropped_before) = before[function];
         let (counted, unseen) = accounted(lab, host, job, function, unseen_before).await?;
-        let dropped = dropped(lab, function).await? - dropped_before;
-        let detailed = detailed(lab, job, function).await?;
+        let (detailed, dropped) =
+            detailed_and_dropped(lab, job, function, dropped_before, counted).await?;
         println!(
             "{job}, {function}: {counted} = {detailed} detailed + {dropped} dropped; {unseen} unseen"
         );
@@ -283,10 +283,12 @@ async fn storm_of(
         if kernel != Kernel::V7_3 || threads == 1 {
             assert_eq!(unseen, 0, "{job}, {function}");
         }
-        assert!(
-            dropped > 0,
-            "{job}, {function}: the ring was meant to overflow"
-        );
+        if threads > 1 {
+            assert!(
+                dropped > 0,
+                "{job}, {function}: the ring was meant to overflow"
+            );
+        }
         assert_eq!(
             detailed + dropped,
             counted,
@@ -325,6 +327,29 @@ async fn accounted(
 #[derive(serde::Deserialize)]
 struct Count {
     count: u64,
+}
+
+/// Records of a function that came in full and records that the ring lost, once they
+/// make up what was counted or the time is over: a record whose outer one was lost
+/// waits for it until the next snapshot.
+async fn detailed_and_dropped(
+    lab: &Lab,
+    job: &str,
+    function: &str,
+    dropped_before: u64,
+    counted: u64,
+) -> Result<(u64, u64)> {
+    let look = || async {
+        let dropped = dropped(lab, function).await? - dropped_before;
+        Ok((detailed(lab, job, function).await?, dropped))
+    };
+    let whole = until::some("every record of the storm", SEEN, || async {
+        let (detailed, dropped) = look().await?;
+        Ok((detailed + dropped >= counted).then_some((detailed, dropped)))
+    })
+    .await;
+    // What is missing shows in the caller's assertion.
+    if whole.is_ok() { whole } else { look().await }
 }
 
 async fn dropped(lab: &Lab, function: &str) -> Result<u64> {
