@@ -35,6 +35,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
 
     let mut build = cc::Build::new();
+    println!("cargo::rerun-if-changed=benches/sched.c");
+    if std::env::var_os("CARGO_FEATURE_BENCH_SCHED").is_some() {
+        build.file("benches/sched.c");
+    }
     build
         .file("shim/shim.c")
         .include("shim")
@@ -55,6 +59,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         if Path::new(path).join("librte_eal.so").exists() {
             break;
         }
+    }
+    if std::env::var_os("CARGO_FEATURE_BENCH_SCHED").is_some() {
+        println!("cargo::rustc-link-lib=dylib=rte_sched");
     }
     for name in LIBRARIES {
         println!("cargo::rustc-link-lib=dylib={name}");

@@ -30,6 +30,6 @@ pub mod meter;
 pub mod port;
 pub mod rate;
 pub mod replay;
+pub mod service;
 pub mod text;
 pub mod tools;
-pub mod service;

@@ -52,7 +52,9 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
-    let Loaded::Run(config) = load::<ShaperConfig>(args, &[])? else { return Ok(()) };
+    let Loaded::Run(config) = load::<ShaperConfig>(args, &[])? else {
+        return Ok(());
+    };
     let host = host::host_name(&config.host)?;
     let mut identity = Identity::new(AgentKind::Shaper, host.clone(), host::boot_id()?);
     let telemetry = telemetry::start(
@@ -65,7 +67,9 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
     )?;
 
     let prepared = start::prepare(&config, SystemTime::now())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let listener = runtime.block_on(server::bind(&config.server))?;
     identity.address = advertised(&listener.local_address()?, &host);
     let path = start::start_data_path(&config, &prepared.control)?;

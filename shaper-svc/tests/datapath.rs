@@ -188,8 +188,14 @@ fn a_stop_lets_waiting_frames_out() {
     path.turn();
     assert!(path.queued_frames() > 0);
     assert_eq!(path.drain(), 0);
-    assert_eq!(numbers(&path.ports_mut()[1].sent()), (0..32).collect::<Vec<_>>());
-    assert!(now_ps.get() < 50 * PS_PER_MS, "what waits leaves at the port's speed");
+    assert_eq!(
+        numbers(&path.ports_mut()[1].sent()),
+        (0..32).collect::<Vec<_>>()
+    );
+    assert!(
+        now_ps.get() < 50 * PS_PER_MS,
+        "what waits leaves at the port's speed"
+    );
 }
 
 /// A clock that goes on by a microsecond at each reading.

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use rdmesh_shaper::datapath::{Clock, PoolPlan};
 use rdmesh_shaper::dpdk::{
-    Device, DeviceOptions, DpdkError, Eal, EalOptions, HardwareBypass, Pool, TscClock,
-    WorkerThread,
+    Device, DeviceOptions, DpdkError, Eal, EalOptions, HardwareBypass, Pool, TscClock, WorkerThread,
 };
 use rdmesh_shaper::port::{BURST, Port};
 

@@ -32,7 +32,13 @@ fn capture(frames: u16) -> Vec<u8> {
     for number in 0..frames {
         let bytes = frame(number);
         let wire_len = u32::try_from(bytes.len()).unwrap();
-        writer.write(&Record { at_ps: 0, wire_len, bytes }).unwrap();
+        writer
+            .write(&Record {
+                at_ps: 0,
+                wire_len,
+                bytes,
+            })
+            .unwrap();
     }
     writer.finish().unwrap()
 }
@@ -53,22 +59,48 @@ fn captured_frames_leave_in_order_at_the_pace_of_the_wire() {
     })
     .unwrap();
     let _worker = WorkerThread::register(&eal).unwrap();
-    let rx = format!("net_pcap0,rx_pcap={},tx_pcap={}", path("in.pcap"), path("unused.pcap"));
-    let tx = format!("net_pcap1,rx_pcap={},tx_pcap={}", path("none.pcap"), path("out.pcap"));
-    let options = DeviceOptions { rx_descriptors: 512, tx_descriptors: 512, mtu: 1500 };
+    let rx = format!(
+        "net_pcap0,rx_pcap={},tx_pcap={}",
+        path("in.pcap"),
+        path("unused.pcap")
+    );
+    let tx = format!(
+        "net_pcap1,rx_pcap={},tx_pcap={}",
+        path("none.pcap"),
+        path("out.pcap")
+    );
+    let options = DeviceOptions {
+        rx_descriptors: 512,
+        tx_descriptors: 512,
+        mtu: 1500,
+    };
     let mut ports = Vec::new();
     for (name, device) in [("net_pcap0", rx), ("net_pcap1", tx)] {
         eal.probe(&device).unwrap();
         let pool = Pool::new(&eal, name, PoolPlan::for_wire(512, 4096, 512, 2048)).unwrap();
-        ports.push(Device::start(&eal, name, options, &pool).unwrap().port().unwrap());
+        ports.push(
+            Device::start(&eal, name, options, &pool)
+                .unwrap()
+                .port()
+                .unwrap(),
+        );
     }
     let device = Arc::clone(ports[1].device());
 
     let clock = ManualClock::default();
     let speed = Speed::Rate(LineRate::new(RATE_BPS).unwrap());
-    let wire = WireConfig { queue_frames: 4096, ..WireConfig::new(speed, 1500) };
+    let wire = WireConfig {
+        queue_frames: 4096,
+        ..WireConfig::new(speed, 1500)
+    };
     let link = Arc::new(WireLink::default());
-    let route = RouteConfig { in_port: 0, out_port: 1, wire, bypass: false, key_seed: 1 };
+    let route = RouteConfig {
+        in_port: 0,
+        out_port: 1,
+        wire,
+        bypass: false,
+        key_seed: 1,
+    };
     let pacing = Pacing {
         window: Duration::from_millis(1),
         yields: false,
@@ -90,25 +122,44 @@ fn captured_frames_leave_in_order_at_the_pace_of_the_wire() {
         relay.turn();
         let before = sent;
         sent = usize::try_from(device.counters().unwrap().tx_frames).unwrap();
-        assert!(sent == 0 || free_at_ps[sent - 1] <= now_ps, "{sent} frames at {now_ps} ps");
+        assert!(
+            sent == 0 || free_at_ps[sent - 1] <= now_ps,
+            "{sent} frames at {now_ps} ps"
+        );
         let queued = relay.queued_frames();
-        assert!(sent > before || queued > 0 || sent == usize::from(FRAMES), "frames are missing");
+        assert!(
+            sent > before || queued > 0 || sent == usize::from(FRAMES),
+            "frames are missing"
+        );
         now_ps += 1_000_000;
-        assert!(now_ps < 2 * free_at_ps[usize::from(FRAMES)], "{sent} frames only");
+        assert!(
+            now_ps < 2 * free_at_ps[usize::from(FRAMES)],
+            "{sent} frames only"
+        );
     }
     assert!(now_ps >= free_at_ps[usize::from(FRAMES) - 1]);
     // A frame arrives with the turn that receives it; the wire is never idle.
-    assert!(now_ps < free_at_ps[usize::from(FRAMES)] + 2_000_000, "the wire stood still");
+    assert!(
+        now_ps < free_at_ps[usize::from(FRAMES)] + 2_000_000,
+        "the wire stood still"
+    );
     let window = link.take_window().unwrap();
     assert!(window.sent_frames > 0 && window.catch_up_exhausted == 0);
 
-    assert_eq!(relay.ports_mut()[0].receive(1), 0, "the capture has been read to its end");
+    assert_eq!(
+        relay.ports_mut()[0].receive(1),
+        0,
+        "the capture has been read to its end"
+    );
     drop(relay);
     drop(device);
     let mut reader = Reader::new(File::open(path("out.pcap")).unwrap()).unwrap();
     for number in 0..FRAMES {
         let record = reader.next_record().unwrap().unwrap();
-        assert!(record.bytes == frame(number), "frame {number} changed or out of order");
+        assert!(
+            record.bytes == frame(number),
+            "frame {number} changed or out of order"
+        );
     }
     assert!(reader.next_record().unwrap().is_none());
 }

@@ -55,7 +55,10 @@ struct MemoryPorts;
 
 impl Ports for MemoryPorts {
     fn states(&self) -> Vec<PortState> {
-        let named = |name: &str| PortState { name: name.to_owned(), ..PortState::default() };
+        let named = |name: &str| PortState {
+            name: name.to_owned(),
+            ..PortState::default()
+        };
         vec![named("a"), named("b")]
     }
 
@@ -80,7 +83,11 @@ fn data_path(config: &ShaperConfig, control: &Control) -> DataPathHandle {
     }
     let thread = Arc::new(ThreadLink::default());
     let clock = MonotonicClock::default();
-    let pacing = Pacing { window: config.window(), yields: true, drain: Duration::from_secs(1) };
+    let pacing = Pacing {
+        window: config.window(),
+        yields: true,
+        drain: Duration::from_secs(1),
+    };
     let join = spawn(&thread, move || {
         let frames = Frames::default();
         let ports = vec![MemoryPort::new(&frames), MemoryPort::new(&frames)];
@@ -138,7 +145,11 @@ impl Running {
             run::serve(shared, path, labels, uplink, listener, options, end).await
         });
         let client = Client::connect(format!("http://{address}")).await.unwrap();
-        Self { client, stop, served }
+        Self {
+            client,
+            stop,
+            served,
+        }
     }
 
     async fn stop(self) {
@@ -147,17 +158,36 @@ impl Running {
     }
 
     async fn wire(&mut self, name: &str) -> proto::Wire {
-        let wires = self.client.list_wires(proto::ListWiresRequest {}).await.unwrap();
-        wires.into_inner().wires.into_iter().find(|wire| wire.name == name).unwrap()
+        let wires = self
+            .client
+            .list_wires(proto::ListWiresRequest {})
+            .await
+            .unwrap();
+        wires
+            .into_inner()
+            .wires
+            .into_iter()
+            .find(|wire| wire.name == name)
+            .unwrap()
     }
 
     async fn set(&mut self, request: proto::SetRateRequest) -> Result<proto::Wire, tonic::Status> {
-        Ok(self.client.set_rate(request).await?.into_inner().wire.unwrap())
+        Ok(self
+            .client
+            .set_rate(request)
+            .await?
+            .into_inner()
+            .wire
+            .unwrap())
     }
 }
 
 fn rate(wire: &str, rate_bps: u64) -> proto::SetRateRequest {
-    proto::SetRateRequest { wire: wire.to_owned(), rate_bps, ..Default::default() }
+    proto::SetRateRequest {
+        wire: wire.to_owned(),
+        rate_bps,
+        ..Default::default()
+    }
 }
 
 fn block_on<F: Future>(test: F) -> F::Output {
@@ -171,11 +201,24 @@ fn rates_are_set_watched_and_reset() {
     block_on(async {
         let mut service = Running::start(config(state.path())).await;
         let wire = service.wire("vf0").await;
-        assert_eq!((wire.rate_bps, wire.configured_rate_bps), (25_000_000_000, 25_000_000_000));
-        assert_eq!((wire.host.as_str(), wire.virtual_function.as_str()), ("gpu-1", "vf0"));
+        assert_eq!(
+            (wire.rate_bps, wire.configured_rate_bps),
+            (25_000_000_000, 25_000_000_000)
+        );
+        assert_eq!(
+            (wire.host.as_str(), wire.virtual_function.as_str()),
+            ("gpu-1", "vf0")
+        );
 
-        let only_vf0 = proto::WatchWiresRequest { wires: vec!["vf0".to_owned()] };
-        let mut watching = service.client.watch_wires(only_vf0).await.unwrap().into_inner();
+        let only_vf0 = proto::WatchWiresRequest {
+            wires: vec!["vf0".to_owned()],
+        };
+        let mut watching = service
+            .client
+            .watch_wires(only_vf0)
+            .await
+            .unwrap()
+            .into_inner();
         let wire = service.set(rate("vf0", 10_000_000_000)).await.unwrap();
         assert_eq!(wire.rate_bps, 10_000_000_000);
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -194,27 +237,51 @@ fn rates_are_set_watched_and_reset() {
             bypass: true,
             ..Default::default()
         };
-        let wire = service.client.set_bypass(bypass).await.unwrap().into_inner().wire.unwrap();
+        let wire = service
+            .client
+            .set_bypass(bypass)
+            .await
+            .unwrap()
+            .into_inner()
+            .wire
+            .unwrap();
         assert!(wire.bypass && !wire.bypass_in_hardware);
 
         let all = proto::ResetWiresRequest {
             which: Some(proto::reset_wires_request::Which::All(true)),
             ..Default::default()
         };
-        let reset = service.client.reset_wires(all).await.unwrap().into_inner().wires;
+        let reset = service
+            .client
+            .reset_wires(all)
+            .await
+            .unwrap()
+            .into_inner()
+            .wires;
         assert_eq!(reset.len(), 2);
         assert_eq!(service.wire("vf0").await.rate_bps, 25_000_000_000);
 
         let report = proto::GetDataPathReportRequest {};
-        let report = service.client.get_data_path_report(report).await.unwrap().into_inner();
+        let report = service
+            .client
+            .get_data_path_report(report)
+            .await
+            .unwrap()
+            .into_inner();
         assert_eq!(report.ports.len(), 2);
-        assert!(report.fault.is_empty() && report.outages.is_empty(), "{report:?}");
+        assert!(
+            report.fault.is_empty() && report.outages.is_empty(),
+            "{report:?}"
+        );
         // Stops although somebody watches.
         service.stop().await;
     });
     let audit = std::fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
     assert_eq!(audit.lines().count(), 4, "{audit}");
-    assert!(audit.lines().next().unwrap().contains("127.0.0.1"), "{audit}");
+    assert!(
+        audit.lines().next().unwrap().contains("127.0.0.1"),
+        "{audit}"
+    );
 }
 
 #[test]
@@ -222,10 +289,17 @@ fn wrong_requests_are_refused_with_the_field_and_the_range() {
     let state = tempfile::tempdir().unwrap();
     block_on(async {
         let mut service = Running::start(config(state.path())).await;
-        let negative = prost_types::Duration { seconds: -1, nanos: 0 };
+        let negative = prost_types::Duration {
+            seconds: -1,
+            nanos: 0,
+        };
         for (request, code, words) in [
             (rate("vf0", 0), Code::InvalidArgument, "rate_bps"),
-            (rate("vf1", 50_000_000_001), Code::InvalidArgument, "50000000000"),
+            (
+                rate("vf1", 50_000_000_001),
+                Code::InvalidArgument,
+                "50000000000",
+            ),
             (rate("vf9", 1_000_000_000), Code::NotFound, "vf0, vf1"),
             (
                 proto::SetRateRequest {
@@ -236,7 +310,10 @@ fn wrong_requests_are_refused_with_the_field_and_the_range() {
                 "expires_after",
             ),
             (
-                proto::SetRateRequest { request_id: "1".into(), ..rate("vf0", 1_000_000_000) },
+                proto::SetRateRequest {
+                    request_id: "1".into(),
+                    ..rate("vf0", 1_000_000_000)
+                },
                 Code::InvalidArgument,
                 "request_id",
             ),
@@ -248,7 +325,9 @@ fn wrong_requests_are_refused_with_the_field_and_the_range() {
         let nothing = proto::ResetWiresRequest::default();
         let status = service.client.reset_wires(nothing).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
-        let unknown = proto::WatchWiresRequest { wires: vec!["vf9".to_owned()] };
+        let unknown = proto::WatchWiresRequest {
+            wires: vec!["vf9".to_owned()],
+        };
         let status = service.client.watch_wires(unknown).await.unwrap_err();
         assert_eq!(status.code(), Code::NotFound);
         service.stop().await;
@@ -259,14 +338,26 @@ fn wrong_requests_are_refused_with_the_field_and_the_range() {
 fn a_restart_keeps_rates_requests_and_the_outage() {
     let state = tempfile::tempdir().unwrap();
     let id = "7b0b7d8e-9a63-4a0e-8f0e-1d1c6c1d0001";
-    let once = proto::SetRateRequest { request_id: id.into(), ..rate("vf0", 5_000_000_000) };
+    let once = proto::SetRateRequest {
+        request_id: id.into(),
+        ..rate("vf0", 5_000_000_000)
+    };
     block_on(async {
         let mut service = Running::start(config(state.path())).await;
         let first = service.set(once.clone()).await.unwrap();
         let again = service.set(once.clone()).await.unwrap();
-        assert_eq!(first.policy_generation, again.policy_generation, "one change");
-        let other = proto::SetRateRequest { rate_bps: 6_000_000_000, ..once.clone() };
-        assert_eq!(service.set(other).await.unwrap_err().code(), Code::AlreadyExists);
+        assert_eq!(
+            first.policy_generation, again.policy_generation,
+            "one change"
+        );
+        let other = proto::SetRateRequest {
+            rate_bps: 6_000_000_000,
+            ..once.clone()
+        };
+        assert_eq!(
+            service.set(other).await.unwrap_err().code(),
+            Code::AlreadyExists
+        );
         // Nobody else may use the state meanwhile.
         let second = start::prepare(&config(state.path()), SystemTime::now()).unwrap_err();
         assert!(second.to_string().contains("in use"), "{second}");
@@ -276,11 +367,22 @@ fn a_restart_keeps_rates_requests_and_the_outage() {
         assert_eq!(service.wire("vf0").await.rate_bps, 5_000_000_000);
         let before = service.wire("vf0").await.policy_generation;
         let repeated = service.set(once).await.unwrap();
-        assert_eq!(repeated.policy_generation, before, "done before the restart");
+        assert_eq!(
+            repeated.policy_generation, before,
+            "done before the restart"
+        );
         let report = proto::GetDataPathReportRequest {};
-        let report = service.client.get_data_path_report(report).await.unwrap().into_inner();
+        let report = service
+            .client
+            .get_data_path_report(report)
+            .await
+            .unwrap()
+            .into_inner();
         let outage = &report.outages[0];
-        assert!(outage.cause.contains("stopped") && outage.to.is_some(), "{outage:?}");
+        assert!(
+            outage.cause.contains("stopped") && outage.to.is_some(),
+            "{outage:?}"
+        );
         service.stop().await;
     });
 }
@@ -290,12 +392,20 @@ fn a_change_with_an_end_ends_by_itself() {
     let state = tempfile::tempdir().unwrap();
     block_on(async {
         let mut service = Running::start(config(state.path())).await;
-        let short = prost_types::Duration { seconds: 0, nanos: 300_000_000 };
-        let request =
-            proto::SetRateRequest { expires_after: Some(short), ..rate("vf0", 1_000_000_000) };
+        let short = prost_types::Duration {
+            seconds: 0,
+            nanos: 300_000_000,
+        };
+        let request = proto::SetRateRequest {
+            expires_after: Some(short),
+            ..rate("vf0", 1_000_000_000)
+        };
         let wire = service.set(request).await.unwrap();
         assert!(wire.expires_at.is_some());
-        let mut watching = service.client.watch_wires(proto::WatchWiresRequest::default()).await;
+        let mut watching = service
+            .client
+            .watch_wires(proto::WatchWiresRequest::default())
+            .await;
         let watching = watching.as_mut().unwrap().get_mut();
         let deadline = Instant::now() + Duration::from_secs(20);
         // The engine goes back by itself, and the list says so too.
@@ -307,7 +417,10 @@ fn a_change_with_an_end_ends_by_itself() {
             assert!(Instant::now() < deadline, "still at {}", window.rate_bps);
         }
         while service.wire("vf0").await.rate_bps != 25_000_000_000 {
-            assert!(Instant::now() < deadline, "the list still shows the old rate");
+            assert!(
+                Instant::now() < deadline,
+                "the list still shows the old rate"
+            );
         }
         assert!(service.wire("vf0").await.expires_at.is_none());
         service.stop().await;

@@ -18,12 +18,14 @@ use crate::{SERVER, block_on, reachable};
 
 /// `tc`'s usual setting for a token bucket at 50 Mbit/s. The overhead of 24 bytes makes
 /// its rate a line rate like the shaper's.
-pub(crate) const TBF: &[&str] =
-    &["root", "tbf", "rate", "50mbit", "burst", "16kb", "latency", "400ms", "overhead", "24"];
+pub(crate) const TBF: &[&str] = &[
+    "root", "tbf", "rate", "50mbit", "burst", "16kb", "latency", "400ms", "overhead", "24",
+];
 
 /// The same as a class of `htb`.
-pub(crate) const HTB: &[&str] =
-    &["parent", "1:", "classid", "1:1", "htb", "rate", "50mbit", "ceil", "50mbit", "overhead", "24"];
+pub(crate) const HTB: &[&str] = &[
+    "parent", "1:", "classid", "1:1", "htb", "rate", "50mbit", "ceil", "50mbit", "overhead", "24",
+];
 
 const BURSTS: usize = 60;
 const FRAMES: usize = 60;
@@ -47,7 +49,10 @@ pub(crate) fn through_the_shaper(name: &str) -> Result<Figure> {
     block_on(async {
         let (_service, _client) = shaper.start(&net).await?;
         let figure = measure(&net, directory.path(), name)?;
-        Ok(Figure { at_most: Some(0.2), ..figure })
+        Ok(Figure {
+            at_most: Some(0.2),
+            ..figure
+        })
     })
 }
 
@@ -58,10 +63,21 @@ pub(crate) fn through_tc(name: &str, discipline: &[&str]) -> Result<Figure> {
     let directory = tempfile::tempdir()?;
     let shaper = Shaper::configure(directory.path(), "")?;
     if discipline.contains(&"classid") {
-        tc(&net, &["qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1"])?;
-        tc(&net, &[&["class", "add", "dev", "eth0"], discipline].concat())?;
+        tc(
+            &net,
+            &[
+                "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1",
+            ],
+        )?;
+        tc(
+            &net,
+            &[&["class", "add", "dev", "eth0"], discipline].concat(),
+        )?;
     } else {
-        tc(&net, &[&["qdisc", "add", "dev", "eth0"], discipline].concat())?;
+        tc(
+            &net,
+            &[&["qdisc", "add", "dev", "eth0"], discipline].concat(),
+        )?;
     }
     block_on(async {
         let (_service, _client) = shaper.start(&net).await?;
@@ -78,7 +94,15 @@ fn measure(net: &Net, directory: &Path, name: &str) -> Result<Figure> {
     let path = directory.join("seen.pcap");
     let mut tcpdump = net.receiver("tcpdump");
     tcpdump
-        .args(["-i", "eth0", "--time-stamp-precision=nano", "-U", "-s", "64", "-w"])
+        .args([
+            "-i",
+            "eth0",
+            "--time-stamp-precision=nano",
+            "-U",
+            "-s",
+            "64",
+            "-w",
+        ])
         .arg(&path)
         .args(["-B", "8192", "udp", "dst", "port", &PORT.to_string()])
         .stderr(Stdio::null());
@@ -93,7 +117,11 @@ fn measure(net: &Net, directory: &Path, name: &str) -> Result<Figure> {
     run(std::process::Command::new("kill").args(["-INT", &watching.0.id().to_string()]))?;
     watching.0.wait()?;
     let ahead = frames_ahead(&path)?;
-    ensure!(ahead.len() >= BURSTS / 2, "{} of {BURSTS} bursts were seen", ahead.len());
+    ensure!(
+        ahead.len() >= BURSTS / 2,
+        "{} of {BURSTS} bursts were seen",
+        ahead.len()
+    );
     Ok(Figure::median_of(name.to_owned(), "frames", ahead))
 }
 
@@ -119,7 +147,9 @@ fn send(net: &Net) -> Result<()> {
         }
         Ok(())
     });
-    sending.join().map_err(|_| anyhow::anyhow!("the sender failed"))?
+    sending
+        .join()
+        .map_err(|_| anyhow::anyhow!("the sender failed"))?
 }
 
 /// For each burst, the most frames that it was ahead of an ideal wire that began with

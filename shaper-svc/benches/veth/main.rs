@@ -29,7 +29,9 @@ const SERVER: &str = "10.9.0.2";
 type Measure = fn() -> Result<Figure>;
 
 const FIGURES: [(&str, Measure); 5] = [
-    ("shaper.frames_ahead.median", || bursts::through_the_shaper("shaper.frames_ahead.median")),
+    ("shaper.frames_ahead.median", || {
+        bursts::through_the_shaper("shaper.frames_ahead.median")
+    }),
     ("shaper.frames_ahead.tbf.median", || {
         bursts::through_tc("shaper.frames_ahead.tbf.median", bursts::TBF)
     }),
@@ -42,7 +44,10 @@ const FIGURES: [(&str, Measure); 5] = [
 
 fn main() -> Result<()> {
     // cargo bench passes --bench.
-    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let only = std::env::args()
+        .skip(1)
+        .find(|arg| !arg.starts_with('-'))
+        .unwrap_or_default();
     for (name, measure) in FIGURES {
         if name.contains(&only) {
             let line = serde_json::to_string(&measure().context(name)?)?;
@@ -54,7 +59,11 @@ fn main() -> Result<()> {
 
 fn block_on<F: Future>(test: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build().expect("a runtime").block_on(test)
+    runtime
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(test)
 }
 
 fn reachable(net: &Net) -> Result<()> {
@@ -86,7 +95,10 @@ fn tcp_goodput() -> Result<Figure> {
             fractions.push(goodput / (200e6 * 1448.0 / 1538.0));
         }
         let figure = Figure::median_of("shaper.tcp_goodput.fraction".into(), "fraction", fractions);
-        Ok(Figure { at_least: Some(0.99), ..figure })
+        Ok(Figure {
+            at_least: Some(0.99),
+            ..figure
+        })
     })
 }
 
@@ -102,7 +114,8 @@ fn rate_change() -> Result<Figure> {
         reachable(&net)?;
         let _server = net.iperf_server()?;
         let mut load = net.sender("iperf3");
-        load.args(["-c", SERVER, "-t", "60"]).stdout(std::process::Stdio::null());
+        load.args(["-c", SERVER, "-t", "60"])
+            .stdout(std::process::Stdio::null());
         let _load = Process::start(&mut load)?;
         let mut times = Vec::new();
         for change in 0..CHANGES {
@@ -111,11 +124,18 @@ fn rate_change() -> Result<Figure> {
                 rate_bps: 100_000_000 + change,
                 ..Default::default()
             };
-            let after_ns = client.set_rate(request).await?.into_inner().in_force_after_ns;
+            let after_ns = client
+                .set_rate(request)
+                .await?
+                .into_inner()
+                .in_force_after_ns;
             ensure!(after_ns > 0, "the service does not say");
             times.push(Duration::from_nanos(after_ns).as_secs_f64() * 1e3);
         }
         let figure = Figure::median_of("shaper.rate_change.ms".into(), "ms", times);
-        Ok(Figure { at_most: Some(1.0), ..figure })
+        Ok(Figure {
+            at_most: Some(1.0),
+            ..figure
+        })
     })
 }

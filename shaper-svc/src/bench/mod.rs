@@ -67,7 +67,9 @@ pub fn run(only: &str, out: &mut impl Write) -> io::Result<()> {
         .iter()
         .map(|head| (head.name(), measure_head(head)));
     #[cfg(feature = "dpdk")]
-    let path = path::LOADS.iter().map(|load| (load.name.to_owned(), measure_path(load)));
+    let path = path::LOADS
+        .iter()
+        .map(|load| (load.name.to_owned(), measure_path(load)));
     #[cfg(not(feature = "dpdk"))]
     let path = std::iter::empty();
     for (_, measure) in engine

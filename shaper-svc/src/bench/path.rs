@@ -40,9 +40,24 @@ pub struct Load {
 
 /// All of them.
 pub const LOADS: [Load; 3] = [
-    Load { name: "shaper.null.mpps", keys: 0, bare: false, at_least: Some(45.0) },
-    Load { name: "shaper.null.roce64.mpps", keys: 64, bare: false, at_least: Some(25.0) },
-    Load { name: "shaper.null.devices.mpps", keys: 0, bare: true, at_least: None },
+    Load {
+        name: "shaper.null.mpps",
+        keys: 0,
+        bare: false,
+        at_least: Some(45.0),
+    },
+    Load {
+        name: "shaper.null.roce64.mpps",
+        keys: 64,
+        bare: false,
+        at_least: Some(25.0),
+    },
+    Load {
+        name: "shaper.null.devices.mpps",
+        keys: 0,
+        bare: true,
+        at_least: None,
+    },
 ];
 
 impl Load {
@@ -61,7 +76,10 @@ impl Load {
             Err(_) => vec![0.0],
         };
         let figure = Figure::median_of(self.name.to_owned(), "Mframes/s", rounds);
-        Figure { at_least: self.at_least, ..figure }
+        Figure {
+            at_least: self.at_least,
+            ..figure
+        }
     }
 
     fn rounds(self) -> Result<Vec<f64>, DpdkError> {
@@ -86,10 +104,16 @@ impl Load {
             bypass: false,
             key_seed: 1,
         };
-        let pacing = Pacing { window: Duration::from_secs(1), yields: false, drain: Duration::ZERO };
+        let pacing = Pacing {
+            window: Duration::from_secs(1),
+            yields: false,
+            drain: Duration::ZERO,
+        };
         let routes = [(route, Arc::new(WireLink::default()))];
         let made = DataPath::new(Vec::from(ports), &routes, TscClock::new(&eal), pacing);
-        let Ok(mut path) = made else { return Ok(vec![0.0]) };
+        let Ok(mut path) = made else {
+            return Ok(vec![0.0]);
+        };
         for _ in 0..ROUNDS {
             // A frame counts when it comes and when it goes.
             rounds.push(round(|| path.turn()) / 2.0);
@@ -132,16 +156,28 @@ fn eal() -> Result<Arc<Eal>, DpdkError> {
             pci_devices: Vec::new(),
             file_prefix: format!("rdmesh-bench-{}", std::process::id()),
         };
-        Eal::start(&options).map_err(|error| tracing::error!(%error, "DPDK")).ok()
+        Eal::start(&options)
+            .map_err(|error| tracing::error!(%error, "DPDK"))
+            .ok()
     };
-    STARTED.get_or_init(start).clone().ok_or(DpdkError::StartedBefore)
+    STARTED
+        .get_or_init(start)
+        .clone()
+        .ok_or(DpdkError::StartedBefore)
 }
 
 fn ports(eal: &Arc<Eal>, load: Load) -> Result<[DpdkPort; 2], DpdkError> {
     let tag = load.keys * 10 + u32::from(load.bare);
-    let plan = PoolPlan { mbufs: MBUFS, buffer_bytes: 2048 };
+    let plan = PoolPlan {
+        mbufs: MBUFS,
+        buffer_bytes: 2048,
+    };
     let pool = Pool::new(eal, &format!("bench-{tag}"), plan)?;
-    let options = DeviceOptions { rx_descriptors: 512, tx_descriptors: 512, mtu: 1500 };
+    let options = DeviceOptions {
+        rx_descriptors: 512,
+        tx_descriptors: 512,
+        mtu: 1500,
+    };
     let make = |end: u32| {
         let name = format!("net_null{}", 100 + 2 * tag + end);
         eal.probe(&format!("{name},size={FRAME_BYTES}"))?;

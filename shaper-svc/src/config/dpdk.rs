@@ -67,13 +67,21 @@ impl DpdkConfig {
     /// Devices on the PCI bus, which DPDK has to be told of when it starts.
     #[must_use]
     pub fn pci_devices(&self) -> Vec<String> {
-        self.devices.iter().filter(|device| is_pci(device)).cloned().collect()
+        self.devices
+            .iter()
+            .filter(|device| is_pci(device))
+            .cloned()
+            .collect()
     }
 
     /// Devices without a bus.
     #[must_use]
     pub fn virtual_devices(&self) -> Vec<String> {
-        self.devices.iter().filter(|device| !is_pci(device)).cloned().collect()
+        self.devices
+            .iter()
+            .filter(|device| !is_pci(device))
+            .cloned()
+            .collect()
     }
 }
 
@@ -82,14 +90,18 @@ fn is_pci(device: &str) -> bool {
     let address = device.split(',').next().unwrap_or_default();
     let parts: Vec<&str> = address.split([':', '.']).collect();
     (3..=4).contains(&parts.len())
-        && parts.iter().all(|part| {
-            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
+        && parts
+            .iter()
+            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 impl Validate for DpdkConfig {
     fn validate(&self) -> Result<(), Invalid> {
-        Check::range("devices (their number)", self.devices.len(), 0..=MAX_DEVICES)?;
+        Check::range(
+            "devices (their number)",
+            self.devices.len(),
+            0..=MAX_DEVICES,
+        )?;
         Check::range("rx_descriptors", self.rx_descriptors, 64..=32_768)?;
         Check::range("tx_descriptors", self.tx_descriptors, 64..=32_768)?;
         Check::range("buffer_bytes", self.buffer_bytes, 1024..=16_384)?;
@@ -112,7 +124,12 @@ mod tests {
         for pci in ["0000:03:00.0", "03:00.1,representor=vf[0-4]"] {
             assert!(is_pci(pci), "{pci}");
         }
-        for other in ["net_null0", "net_af_packet0,iface=a:b.c", "", "net_pcap0,rx_pcap=/a.b:c"] {
+        for other in [
+            "net_null0",
+            "net_af_packet0,iface=a:b.c",
+            "",
+            "net_pcap0,rx_pcap=/a.b:c",
+        ] {
             assert!(!is_pci(other), "{other}");
         }
     }

@@ -113,7 +113,10 @@ impl ShaperConfig {
     /// Memory of all frame pools, bytes.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {
-        self.port_names().iter().map(|name| self.pool_of(name).memory_bytes()).sum()
+        self.port_names()
+            .iter()
+            .map(|name| self.pool_of(name).memory_bytes())
+            .sum()
     }
 
     /// The pool that a port receives into.
@@ -131,7 +134,11 @@ impl ShaperConfig {
     #[must_use]
     pub fn port_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
-        for name in self.wires.iter().flat_map(|wire| [&wire.in_port, &wire.out_port]) {
+        for name in self
+            .wires
+            .iter()
+            .flat_map(|wire| [&wire.in_port, &wire.out_port])
+        {
             if !names.contains(name) {
                 names.push(name.clone());
             }
@@ -154,7 +161,12 @@ impl ShaperConfig {
         for wire in &self.wires {
             text += &format!(
                 " {} {} {} {} {} {}",
-                wire.name, wire.in_port, wire.out_port, wire.mtu, wire.queue_frames, wire.sub_queues
+                wire.name,
+                wire.in_port,
+                wire.out_port,
+                wire.mtu,
+                wire.queue_frames,
+                wire.sub_queues
             );
         }
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -166,13 +178,17 @@ impl ShaperConfig {
     fn check_ports(&self) -> Result<(), Invalid> {
         let field = |at: usize, name: &str| format!("wires[{at}].{name}");
         for (at, wire) in self.wires.iter().enumerate() {
-            wire.validate().map_err(|invalid| invalid.within(&format!("wires[{at}]")))?;
+            wire.validate()
+                .map_err(|invalid| invalid.within(&format!("wires[{at}]")))?;
             for (before, other) in self.wires[..at].iter().enumerate() {
                 let clash = |name: &str, value: &str| {
                     Err(Invalid::new(
                         &field(at, name),
                         value,
-                        format!("another value than that of wires[{before}] ({})", other.name),
+                        format!(
+                            "another value than that of wires[{before}] ({})",
+                            other.name
+                        ),
                     ))
                 };
                 if other.name == wire.name {
@@ -192,11 +208,16 @@ impl ShaperConfig {
     /// The valves of the senders let in no more than the data path drains: else the
     /// receive ring overflows at the first long burst.
     fn check_drain(&self) -> Result<(), Invalid> {
-        let Some(drain) = self.measured_drain.rate("measured_drain")? else { return Ok(()) };
+        let Some(drain) = self.measured_drain.rate("measured_drain")? else {
+            return Ok(());
+        };
         let mut let_in = 0;
         for (at, wire) in self.wires.iter().enumerate() {
             let field = format!("wires[{at}].valve");
-            let_in += wire.valve.rate(&field)?.map_or(0, crate::rate::LineRate::bps);
+            let_in += wire
+                .valve
+                .rate(&field)?
+                .map_or(0, crate::rate::LineRate::bps);
         }
         if let_in <= drain.bps() || self.force {
             return Ok(());
@@ -258,7 +279,11 @@ mod tests {
     #[test]
     fn unknown_keys_are_refused_everywhere() {
         check_strict::<ShaperConfig>().unwrap();
-        assert!(config("[[wires]]\nnmae = \"x\"").unwrap_err().contains("nmae"));
+        assert!(
+            config("[[wires]]\nnmae = \"x\"")
+                .unwrap_err()
+                .contains("nmae")
+        );
     }
 
     #[test]
@@ -277,7 +302,10 @@ mod tests {
         ] {
             let message = config(&TWO.replacen(from, to, 1)).unwrap_err();
             // A wire from a port to itself is refused before the clash is seen.
-            assert!(message.contains(field) || message.contains("wires[1]"), "{message}");
+            assert!(
+                message.contains(field) || message.contains("wires[1]"),
+                "{message}"
+            );
         }
     }
 
@@ -294,7 +322,11 @@ mod tests {
         let one = config(TWO).unwrap();
         let rate = config(&TWO.replace("25gbit", "10gbit")).unwrap();
         let mtu = config(&TWO.replace("rate = ", "mtu = 9000\n rate = ")).unwrap();
-        assert_eq!(one.hash(), rate.hash(), "windows tell their rates themselves");
+        assert_eq!(
+            one.hash(),
+            rate.hash(),
+            "windows tell their rates themselves"
+        );
         assert_ne!(one.hash(), mtu.hash());
     }
 }

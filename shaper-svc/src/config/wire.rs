@@ -4,8 +4,8 @@ use rdmesh_services::config::{Check, Invalid, Validate};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{
-    DEFAULT_QUEUE_FRAMES, DEFAULT_SUB_QUEUES, MAX_MTU_BYTES, MAX_QUEUE_FRAMES, MIN_MTU_BYTES, Speed,
-    WireConfig,
+    DEFAULT_QUEUE_FRAMES, DEFAULT_SUB_QUEUES, MAX_MTU_BYTES, MAX_QUEUE_FRAMES, MIN_MTU_BYTES,
+    Speed, WireConfig,
 };
 use crate::rate::{LineRate, MAX_RATE_BPS};
 
@@ -26,9 +26,12 @@ impl RateText {
         if self.0.trim().is_empty() {
             return Ok(None);
         }
-        self.0.parse().map(Some).map_err(|error: crate::rate::RateError| {
-            Invalid::new(field, format!("{:?}", self.0), error.to_string())
-        })
+        self.0
+            .parse()
+            .map(Some)
+            .map_err(|error: crate::rate::RateError| {
+                Invalid::new(field, format!("{:?}", self.0), error.to_string())
+            })
     }
 }
 
@@ -90,13 +93,20 @@ impl WireSection {
     /// # Errors
     /// [`Invalid`] for a text that is no rate.
     pub fn fastest_bps(&self) -> Result<u64, Invalid> {
-        Ok(self.port_rate.rate("port_rate")?.map_or(MAX_RATE_BPS, LineRate::bps))
+        Ok(self
+            .port_rate
+            .rate("port_rate")?
+            .map_or(MAX_RATE_BPS, LineRate::bps))
     }
 
     /// The function's name.
     #[must_use]
     pub fn function(&self) -> &str {
-        if self.virtual_function.is_empty() { &self.name } else { &self.virtual_function }
+        if self.virtual_function.is_empty() {
+            &self.name
+        } else {
+            &self.virtual_function
+        }
     }
 
     /// Size and speed for the engine.
@@ -113,9 +123,11 @@ impl WireSection {
 
 impl Validate for WireSection {
     fn validate(&self) -> Result<(), Invalid> {
-        for (field, name) in
-            [("name", &self.name), ("in_port", &self.in_port), ("out_port", &self.out_port)]
-        {
+        for (field, name) in [
+            ("name", &self.name),
+            ("in_port", &self.in_port),
+            ("out_port", &self.out_port),
+        ] {
             let length = name.len();
             if length == 0 || length > MAX_NAME_BYTES || name.chars().any(char::is_control) {
                 let allowed = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
@@ -123,7 +135,11 @@ impl Validate for WireSection {
             }
         }
         if self.in_port == self.out_port {
-            return Err(Invalid::new("out_port", &self.out_port, "another port than in_port"));
+            return Err(Invalid::new(
+                "out_port",
+                &self.out_port,
+                "another port than in_port",
+            ));
         }
         Check::range("mtu", self.mtu, MIN_MTU_BYTES..=MAX_MTU_BYTES)?;
         Check::range("queue_frames", self.queue_frames, 64..=MAX_QUEUE_FRAMES)?;

@@ -85,8 +85,10 @@ pub fn check_memory(meminfo: &str, huge_bytes: u64, bytes: u64) -> Result<(), To
     let page_bytes = field(meminfo, "Hugepagesize:") << 10;
     let huge_free = field(meminfo, "HugePages_Free:") * page_bytes;
     let free = field(meminfo, "MemAvailable:") << 10;
-    for (kind, needed, available) in [("huge pages", huge_bytes, huge_free), ("memory", bytes, free)]
-    {
+    for (kind, needed, available) in [
+        ("huge pages", huge_bytes, huge_free),
+        ("memory", bytes, free),
+    ] {
         if needed > available {
             return Err(TooLittleMemory {
                 kind,
@@ -117,18 +119,32 @@ mod tests {
     fn what_does_not_fit_is_told_in_megabytes() {
         assert_eq!(check_memory(MEMINFO, 1 << 30, 8 << 30), Ok(()));
         let error = check_memory(MEMINFO, (1 << 30) + 1, 0).unwrap_err();
-        assert_eq!((error.kind, error.needed_mb, error.available_mb), ("huge pages", 1025, 1024));
+        assert_eq!(
+            (error.kind, error.needed_mb, error.available_mb),
+            ("huge pages", 1025, 1024)
+        );
         let error = check_memory(MEMINFO, 0, 9 << 30).unwrap_err();
         assert_eq!((error.kind, error.needed_mb), ("memory", 9216));
         assert!(error.to_string().contains("nothing was touched"));
-        assert!(check_memory("", 1, 0).is_err(), "a machine that does not say has none");
+        assert!(
+            check_memory("", 1, 0).is_err(),
+            "a machine that does not say has none"
+        );
     }
 
     #[test]
     fn a_default_wire_takes_0_7_gb_and_3_gb_with_large_buffers() {
         let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 2048);
-        assert!((690..780).contains(&(plan.memory_bytes() >> 20)), "{}", plan.memory_bytes());
+        assert!(
+            (690..780).contains(&(plan.memory_bytes() >> 20)),
+            "{}",
+            plan.memory_bytes()
+        );
         let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 9728);
-        assert!((2_900..3_200).contains(&(plan.memory_bytes() >> 20)), "{}", plan.memory_bytes());
+        assert!(
+            (2_900..3_200).contains(&(plan.memory_bytes() >> 20)),
+            "{}",
+            plan.memory_bytes()
+        );
     }
 }

@@ -57,7 +57,11 @@ impl Audit {
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, bytes })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            bytes,
+        })
     }
 
     /// Appends entries and syncs them.
@@ -113,13 +117,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
         let entry = Entry::by_itself(SystemTime::UNIX_EPOCH, "vf0", "expired");
-        Audit::open(&path).unwrap().append(std::slice::from_ref(&entry)).unwrap();
+        Audit::open(&path)
+            .unwrap()
+            .append(std::slice::from_ref(&entry))
+            .unwrap();
         let mut audit = Audit::open(&path).unwrap();
         audit.append(&[entry.clone(), entry.clone()]).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 3);
         let line: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-        assert_eq!((line["wire"].as_str(), line["action"].as_str()), (Some("vf0"), Some("expired")));
+        assert_eq!(
+            (line["wire"].as_str(), line["action"].as_str()),
+            (Some("vf0"), Some("expired"))
+        );
 
         audit.bytes = MAX_BYTES + 1;
         audit.append(&[entry]).unwrap();

@@ -44,7 +44,8 @@ impl WireControl {
     /// The speed asked for, bypass not counted.
     #[must_use]
     pub fn speed(&self) -> Speed {
-        self.changed.map_or(self.facts.configured, |(rate, _)| Speed::Rate(rate))
+        self.changed
+            .map_or(self.facts.configured, |(rate, _)| Speed::Rate(rate))
     }
 
     /// What to tell the poll loop now.
@@ -55,15 +56,29 @@ impl WireControl {
                 let left = at.duration_since(now).unwrap_or_default();
                 let after_ps = u64::try_from(left.as_nanos() * 1000).unwrap_or(MAX_EXPIRY_PS);
                 let after_ps = after_ps.clamp(1, MAX_EXPIRY_PS);
-                Some(Expiry { after_ps, then: self.facts.configured })
+                Some(Expiry {
+                    after_ps,
+                    then: self.facts.configured,
+                })
             }
             _ => None,
         };
-        let speed = if self.bypass { Speed::Unshaped } else { self.speed() };
-        let rule = Rule { applies_to: Match::Every, speed, expiry };
+        let speed = if self.bypass {
+            Speed::Unshaped
+        } else {
+            self.speed()
+        };
+        let rule = Rule {
+            applies_to: Match::Every,
+            speed,
+            expiry,
+        };
         let policy = Policy::new(self.generation, &[rule])
             .unwrap_or_else(|_| Policy::constant(self.generation, speed));
-        Order { policy, bypass: self.bypass }
+        Order {
+            policy,
+            bypass: self.bypass,
+        }
     }
 }
 
@@ -171,12 +186,21 @@ pub struct Control {
 impl Control {
     /// Wires as configured, with what `state` remembers of them at `now`.
     #[must_use]
-    pub fn new(facts: Vec<WireFacts>, drain_bps: Option<u64>, state: &State, now: SystemTime) -> Self {
+    pub fn new(
+        facts: Vec<WireFacts>,
+        drain_bps: Option<u64>,
+        state: &State,
+        now: SystemTime,
+    ) -> Self {
         let wires = facts.into_iter().map(|facts| {
             let saved = state.wires.iter().find(|saved| saved.name == facts.name);
             restore(facts, saved, now)
         });
-        Self { wires: wires.collect(), remembered: state.requests.clone(), drain_bps }
+        Self {
+            wires: wires.collect(),
+            remembered: state.requests.clone(),
+            drain_bps,
+        }
     }
 
     /// The wires, in the order of their configuration.
@@ -207,12 +231,21 @@ impl Control {
         let wires = self.targets(&request.change)?;
         let what = format!("{:?}", request.change);
         if !request.id.is_empty()
-            && let Some(before) = self.remembered.iter().find(|before| before.id == request.id)
+            && let Some(before) = self
+                .remembered
+                .iter()
+                .find(|before| before.id == request.id)
         {
             if before.what != what {
-                return Err(Refused::IdReused { id: request.id.clone() });
+                return Err(Refused::IdReused {
+                    id: request.id.clone(),
+                });
             }
-            return Ok(Done { wires, repeated: true, in_force_at: None });
+            return Ok(Done {
+                wires,
+                repeated: true,
+                in_force_at: None,
+            });
         }
         self.check(&request.change, &wires)?;
         for &wire in &wires {
@@ -222,9 +255,16 @@ impl Control {
             if self.remembered.len() >= MAX_REMEMBERED {
                 self.remembered.remove(0);
             }
-            self.remembered.push(Remembered { id: request.id.clone(), what });
+            self.remembered.push(Remembered {
+                id: request.id.clone(),
+                what,
+            });
         }
-        Ok(Done { wires, repeated: false, in_force_at: None })
+        Ok(Done {
+            wires,
+            repeated: false,
+            in_force_at: None,
+        })
     }
 
     /// Wires whose changed rate has ended by `now` go back; returns them.
@@ -249,15 +289,28 @@ impl Control {
         };
         let found = self.wires.iter().position(|wire| wire.facts.name == *name);
         let names = || self.wires.iter().map(|wire| wire.facts.name.as_str());
-        found.map(|index| vec![index]).ok_or_else(|| Refused::UnknownWire {
-            wire: name.chars().take(64).collect(),
-            known: names().collect::<Vec<_>>().join(", "),
-        })
+        found
+            .map(|index| vec![index])
+            .ok_or_else(|| Refused::UnknownWire {
+                wire: name.chars().take(64).collect(),
+                known: names().collect::<Vec<_>>().join(", "),
+            })
     }
 
     fn check(&self, change: &Change, wires: &[usize]) -> Result<(), Refused> {
-        let Change::Rate { rate_bps, expires_after, force, .. } = change else { return Ok(()) };
-        let fastest_bps = wires.iter().map(|&wire| self.wires[wire].facts.fastest_bps).min();
+        let Change::Rate {
+            rate_bps,
+            expires_after,
+            force,
+            ..
+        } = change
+        else {
+            return Ok(());
+        };
+        let fastest_bps = wires
+            .iter()
+            .map(|&wire| self.wires[wire].facts.fastest_bps)
+            .min();
         let fastest_bps = fastest_bps.unwrap_or(0);
         if *rate_bps < MIN_RATE_BPS || *rate_bps > fastest_bps {
             return Err(Refused::Field {
@@ -282,24 +335,37 @@ impl Control {
     }
 
     fn check_drain(&self, rate_bps: u64, wires: &[usize], force: bool) -> Result<(), Refused> {
-        let Some(drain_bps) = self.drain_bps else { return Ok(()) };
-        let rates = self.wires.iter().enumerate().map(|(index, wire)| match wire.speed() {
-            _ if wires.contains(&index) => rate_bps,
-            Speed::Rate(rate) => rate.bps(),
-            Speed::Unshaped => 0,
-        });
+        let Some(drain_bps) = self.drain_bps else {
+            return Ok(());
+        };
+        let rates = self
+            .wires
+            .iter()
+            .enumerate()
+            .map(|(index, wire)| match wire.speed() {
+                _ if wires.contains(&index) => rate_bps,
+                Speed::Rate(rate) => rate.bps(),
+                Speed::Unshaped => 0,
+            });
         let asked_bps = rates.fold(0, u64::saturating_add);
         if asked_bps <= drain_bps || force {
             return Ok(());
         }
-        Err(Refused::AboveDrain { asked_bps, drain_bps })
+        Err(Refused::AboveDrain {
+            asked_bps,
+            drain_bps,
+        })
     }
 }
 
 fn check_words(request: &Request) -> Result<(), Refused> {
     let refuse = |field, value: &str, allowed: &str| {
         let value = format!("{:?}", value.chars().take(64).collect::<String>());
-        Err(Refused::Field { field, value, allowed: allowed.to_owned() })
+        Err(Refused::Field {
+            field,
+            value,
+            allowed: allowed.to_owned(),
+        })
     };
     if !request.id.is_empty() && uuid::Uuid::parse_str(&request.id).is_err() {
         return refuse("request_id", &request.id, "a UUID in text form, or empty");
@@ -313,7 +379,11 @@ fn check_words(request: &Request) -> Result<(), Refused> {
 fn change(wire: &mut WireControl, change: &Change, now: SystemTime) {
     wire.generation += 1;
     match change {
-        Change::Rate { rate_bps, expires_after, .. } => {
+        Change::Rate {
+            rate_bps,
+            expires_after,
+            ..
+        } => {
             let rate = LineRate::new(*rate_bps).ok();
             wire.changed = rate.map(|rate| (rate, expires_after.map(|after| now + after)));
         }
@@ -324,7 +394,12 @@ fn change(wire: &mut WireControl, change: &Change, now: SystemTime) {
 
 fn restore(facts: WireFacts, saved: Option<&SavedWire>, now: SystemTime) -> WireControl {
     // A first generation above 0, which stands for "none yet" in the poll loop.
-    let mut wire = WireControl { facts, changed: None, bypass: false, generation: 1 };
+    let mut wire = WireControl {
+        facts,
+        changed: None,
+        bypass: false,
+        generation: 1,
+    };
     let Some(saved) = saved else { return wire };
     wire.bypass = saved.bypass;
     // Counts on, so that nobody takes a window of before for one of now.

@@ -47,9 +47,13 @@ impl Shaper {
         let shared = Arc::clone(&self.shared);
         // Two writes to disk: off the runtime's thread.
         let applied = tokio::task::spawn_blocking(move || {
-            let done = shared.ledger().apply(&request, &caller, SystemTime::now())?;
+            let done = shared
+                .ledger()
+                .apply(&request, &caller, SystemTime::now())?;
             if let Change::Bypass { bypass, .. } = request.change {
-                done.wires.iter().for_each(|&wire| shared.bypass_in_hardware(wire, bypass));
+                done.wires
+                    .iter()
+                    .for_each(|&wire| shared.bypass_in_hardware(wire, bypass));
             }
             Ok(done)
         });
@@ -82,10 +86,20 @@ fn status(error: &ApplyError) -> Status {
 }
 
 fn caller<T>(call: &Call<T>) -> Caller {
-    let user = call.metadata().get(USER_KEY).and_then(|value| value.to_str().ok());
+    let user = call
+        .metadata()
+        .get(USER_KEY)
+        .and_then(|value| value.to_str().ok());
     Caller {
-        peer: call.remote_addr().map(|peer| peer.to_string()).unwrap_or_default(),
-        user: user.unwrap_or_default().chars().take(MAX_USER_BYTES).collect(),
+        peer: call
+            .remote_addr()
+            .map(|peer| peer.to_string())
+            .unwrap_or_default(),
+        user: user
+            .unwrap_or_default()
+            .chars()
+            .take(MAX_USER_BYTES)
+            .collect(),
     }
 }
 
@@ -107,7 +121,9 @@ impl ShaperService for Shaper {
         &self,
         _: Call<proto::ListWiresRequest>,
     ) -> Result<Response<proto::ListWiresResponse>, Status> {
-        Ok(Response::new(proto::ListWiresResponse { wires: self.shared.wires() }))
+        Ok(Response::new(proto::ListWiresResponse {
+            wires: self.shared.wires(),
+        }))
     }
 
     type WatchWiresStream = Watched;
@@ -118,14 +134,20 @@ impl ShaperService for Shaper {
     ) -> Result<Response<Watched>, Status> {
         let names = call.into_inner().wires;
         if names.len() > MAX_WATCHED {
-            let message = format!("`wires` has {} names; give at most {MAX_WATCHED}", names.len());
+            let message = format!(
+                "`wires` has {} names; give at most {MAX_WATCHED}",
+                names.len()
+            );
             return Err(Status::invalid_argument(message));
         }
         let known = self.shared.wires();
         for name in &names {
             if !known.iter().any(|wire| wire.name == *name) {
                 let known: Vec<_> = known.iter().map(|wire| wire.name.as_str()).collect();
-                let refused = Refused::UnknownWire { wire: name.clone(), known: known.join(", ") };
+                let refused = Refused::UnknownWire {
+                    wire: name.clone(),
+                    known: known.join(", "),
+                };
                 return Err(status(&refused.into()));
             }
         }
@@ -145,7 +167,9 @@ impl ShaperService for Shaper {
                     Err(RecvError::Closed) => break,
                 };
                 let wanted = names.is_empty() || names.contains(&window.wire);
-                let response = proto::WatchWiresResponse { window: Some(window) };
+                let response = proto::WatchWiresResponse {
+                    window: Some(window),
+                };
                 if wanted && sender.send(Ok(response)).await.is_err() {
                     break;
                 }
@@ -167,13 +191,18 @@ impl ShaperService for Shaper {
             expires_after: expires_after(asked.expires_after)?,
             force: asked.force,
         };
-        let request = Request { id: asked.request_id, reason: asked.reason, change };
+        let request = Request {
+            id: asked.request_id,
+            reason: asked.reason,
+            change,
+        };
         let done = self.apply(request, caller).await?;
         let in_force_after = done.in_force_at.map(|at| at.duration_since(arrived_at));
         Ok(Response::new(proto::SetRateResponse {
             wire: self.one(&done),
-            in_force_after_ns: in_force_after
-                .map_or(0, |after| u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
+            in_force_after_ns: in_force_after.map_or(0, |after| {
+                u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
+            }),
         }))
     }
 
@@ -188,15 +217,25 @@ impl ShaperService for Shaper {
             Some(Which::Wire(wire)) => Some(wire),
             Some(Which::All(true)) => None,
             Some(Which::All(false)) | None => {
-                return Err(Status::invalid_argument("give `wire`, or set `all` to true"));
+                return Err(Status::invalid_argument(
+                    "give `wire`, or set `all` to true",
+                ));
             }
         };
         let change = Change::Reset { wire };
-        let request = Request { id: asked.request_id, reason: asked.reason, change };
+        let request = Request {
+            id: asked.request_id,
+            reason: asked.reason,
+            change,
+        };
         let reset = self.apply(request, caller).await?.wires;
         let wires = self.shared.wires().into_iter().enumerate();
-        let wires = wires.filter(|(index, _)| reset.contains(index)).map(|(_, wire)| wire);
-        Ok(Response::new(proto::ResetWiresResponse { wires: wires.collect() }))
+        let wires = wires
+            .filter(|(index, _)| reset.contains(index))
+            .map(|(_, wire)| wire);
+        Ok(Response::new(proto::ResetWiresResponse {
+            wires: wires.collect(),
+        }))
     }
 
     async fn set_bypass(
@@ -205,8 +244,15 @@ impl ShaperService for Shaper {
     ) -> Result<Response<proto::SetBypassResponse>, Status> {
         let caller = caller(&call);
         let asked = call.into_inner();
-        let change = Change::Bypass { wire: asked.wire, bypass: asked.bypass };
-        let request = Request { id: asked.request_id, reason: asked.reason, change };
+        let change = Change::Bypass {
+            wire: asked.wire,
+            bypass: asked.bypass,
+        };
+        let request = Request {
+            id: asked.request_id,
+            reason: asked.reason,
+            change,
+        };
         let done = self.apply(request, caller).await?;
         Ok(Response::new(proto::SetBypassResponse {
             wire: self.one(&done),

@@ -125,16 +125,18 @@ where
 {
     let (made, is_made) = mpsc::sync_channel(1);
     let link = Arc::clone(thread);
-    let join = std::thread::Builder::new().name("poll".to_owned()).spawn(move || match make() {
-        Ok(mut path) => {
-            // The receiver waits for exactly this.
-            let _ = made.send(Ok(()));
-            path.run(&link);
-        }
-        Err(error) => {
-            let _ = made.send(Err(error));
-        }
-    })?;
+    let join = std::thread::Builder::new()
+        .name("poll".to_owned())
+        .spawn(move || match make() {
+            Ok(mut path) => {
+                // The receiver waits for exactly this.
+                let _ = made.send(Ok(()));
+                path.run(&link);
+            }
+            Err(error) => {
+                let _ = made.send(Err(error));
+            }
+        })?;
     match is_made.recv() {
         Ok(Ok(())) => Ok(join),
         Ok(Err(error)) => Err(error),

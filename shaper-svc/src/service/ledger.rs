@@ -69,7 +69,13 @@ impl Ledger {
         for (wire, link) in control.wires().iter().zip(&links) {
             link.order(wire.order(now));
         }
-        let ledger = Self { control, links, outages: state.outages, files, audit };
+        let ledger = Self {
+            control,
+            links,
+            outages: state.outages,
+            files,
+            audit,
+        };
         ledger.save()?;
         Ok(ledger)
     }
@@ -85,7 +91,12 @@ impl Ledger {
     ///
     /// # Errors
     /// [`ApplyError`].
-    pub fn apply(&mut self, request: &Request, caller: &Caller, now: SystemTime) -> Result<Done, ApplyError> {
+    pub fn apply(
+        &mut self,
+        request: &Request,
+        caller: &Caller,
+        now: SystemTime,
+    ) -> Result<Done, ApplyError> {
         let before = self.control.clone();
         let mut done = self.control.apply(request, now)?;
         if done.repeated {
@@ -96,7 +107,15 @@ impl Ledger {
             let entries: Vec<Entry> = done
                 .wires
                 .iter()
-                .map(|&wire| entry(&before.wires()[wire], &self.control.wires()[wire], request, caller, now))
+                .map(|&wire| {
+                    entry(
+                        &before.wires()[wire],
+                        &self.control.wires()[wire],
+                        request,
+                        caller,
+                        now,
+                    )
+                })
                 .collect();
             self.audit.append(&entries).map_err(ApplyError::Audit)?;
             self.save().map_err(ApplyError::State)
@@ -157,7 +176,11 @@ impl Ledger {
         if self.outages.len() >= MAX_OUTAGES {
             self.outages.remove(0);
         }
-        self.outages.push(SavedOutage { from_ms: to_ms(from), to_ms: None, cause: cause.to_owned() });
+        self.outages.push(SavedOutage {
+            from_ms: to_ms(from),
+            to_ms: None,
+            cause: cause.to_owned(),
+        });
         self.save()
     }
 
@@ -204,7 +227,11 @@ impl Ledger {
 
     fn save(&self) -> Result<(), StateError> {
         let (wires, requests) = self.control.saved();
-        self.files.save(&State { wires, requests, outages: self.outages.clone() })
+        self.files.save(&State {
+            wires,
+            requests,
+            outages: self.outages.clone(),
+        })
     }
 }
 

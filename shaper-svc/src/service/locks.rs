@@ -35,7 +35,13 @@ pub struct Lock(#[expect(dead_code, reason = "held for its name")] UnixDatagram)
 
 fn lock(kind: &str, name: &str, what: String) -> Result<Lock, LockError> {
     let tail = name.len().saturating_sub(MAX_NAME_BYTES);
-    let full = [b"rdmesh-shaper/", kind.as_bytes(), b"/", &name.as_bytes()[tail..]].concat();
+    let full = [
+        b"rdmesh-shaper/",
+        kind.as_bytes(),
+        b"/",
+        &name.as_bytes()[tail..],
+    ]
+    .concat();
     let bound = SocketAddr::from_abstract_name(full).and_then(|at| UnixDatagram::bind_addr(&at));
     bound.map(Lock).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => LockError::Taken { what },
@@ -48,7 +54,9 @@ fn lock(kind: &str, name: &str, what: String) -> Result<Lock, LockError> {
 /// # Errors
 /// [`LockError`].
 pub fn lock_state(directory: &Path) -> Result<Lock, LockError> {
-    let name = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let name = directory
+        .canonicalize()
+        .unwrap_or_else(|_| directory.to_owned());
     let name = name.to_string_lossy();
     lock("state", &name, format!("state directory {name}"))
 }
@@ -60,11 +68,15 @@ pub fn lock_state(directory: &Path) -> Result<Lock, LockError> {
 /// [`LockError`].
 pub fn lock_devices(devices: &[String]) -> Result<Vec<Lock>, LockError> {
     let behind = devices.iter().filter_map(|device| behind(device));
-    behind.map(|name| lock("device", name, format!("device {name}"))).collect()
+    behind
+        .map(|name| lock("device", name, format!("device {name}")))
+        .collect()
 }
 
 fn behind(device: &str) -> Option<&str> {
-    let interface = device.split(',').find_map(|part| part.strip_prefix("iface="));
+    let interface = device
+        .split(',')
+        .find_map(|part| part.strip_prefix("iface="));
     let address = device.split(',').next().filter(|name| name.contains(':'));
     interface.or(address)
 }
@@ -87,7 +99,10 @@ mod tests {
     #[test]
     fn what_stands_behind_a_device_is_found() {
         assert_eq!(behind("net_af_packet0,iface=veth0"), Some("veth0"));
-        assert_eq!(behind("0000:03:00.0,representor=vf[0-1]"), Some("0000:03:00.0"));
+        assert_eq!(
+            behind("0000:03:00.0,representor=vf[0-1]"),
+            Some("0000:03:00.0")
+        );
         assert_eq!(behind("net_null0,size=64"), None);
     }
 
@@ -95,6 +110,9 @@ mod tests {
     fn a_state_directory_has_one_service() {
         let directory = tempfile::tempdir().unwrap();
         let _held = lock_state(directory.path()).unwrap();
-        assert!(matches!(lock_state(directory.path()), Err(LockError::Taken { .. })));
+        assert!(matches!(
+            lock_state(directory.path()),
+            Err(LockError::Taken { .. })
+        ));
     }
 }

@@ -16,8 +16,8 @@ use super::grpc::Shaper;
 use super::handle::DataPathHandle;
 use super::shared::Shared;
 use super::watch::{Seen, Watch};
-use crate::config::ShaperConfig;
 use super::windows::{Labels, Moment, Reporter};
+use crate::config::ShaperConfig;
 
 /// How often windows, ends of changes and the poll loop are looked at. Below the
 /// shortest interval of windows, so that none is taken late.
@@ -53,7 +53,11 @@ impl RunOptions {
             0 => None,
             seconds => Some(Duration::from_secs(seconds)),
         };
-        Self { window: config.window(), give_up_after, grace: config.server.grace() }
+        Self {
+            window: config.window(),
+            give_up_after,
+            grace: config.server.grace(),
+        }
     }
 }
 
@@ -110,7 +114,10 @@ pub async fn serve<D>(
     let budget = match ended {
         Ok(budget) => budget,
         Err(stalled) => {
-            note_stop(&shared, "the service gave up on a poll loop that stood still");
+            note_stop(
+                &shared,
+                "the service gave up on a poll loop that stood still",
+            );
             path.abandon();
             return Err(RunError::Stalled(stalled));
         }
@@ -119,10 +126,13 @@ pub async fn serve<D>(
     let wires = path.links.len();
     (0..wires).for_each(|wire| shared.bypass_in_hardware(wire, true));
     windows.collect(&path, SystemTime::now());
-    let stopped = budget.step("stop the data path", tokio::task::spawn_blocking(move || {
-        path.stop();
-        path
-    }));
+    let stopped = budget.step(
+        "stop the data path",
+        tokio::task::spawn_blocking(move || {
+            path.stop();
+            path
+        }),
+    );
     if let Some(Ok(path)) = stopped.await {
         windows.collect(&path, SystemTime::now());
     }
@@ -194,9 +204,15 @@ impl Windows {
             match self.look(path, now) {
                 Seen::Nothing => {}
                 Seen::Down(_) => {
-                    health.set_service_status(SERVICE, ServingStatus::NotServing).await;
+                    health
+                        .set_service_status(SERVICE, ServingStatus::NotServing)
+                        .await;
                 }
-                Seen::Up => health.set_service_status(SERVICE, ServingStatus::Serving).await,
+                Seen::Up => {
+                    health
+                        .set_service_status(SERVICE, ServingStatus::Serving)
+                        .await
+                }
                 Seen::GiveUp(still) => return Some(still),
             }
             self.collect(path, now);
@@ -207,7 +223,9 @@ impl Windows {
 
     fn look(&mut self, path: &DataPathHandle, now: SystemTime) -> Seen {
         let thread = &path.thread;
-        let seen = self.watch.look(thread.turns(), thread.fault(), Instant::now());
+        let seen = self
+            .watch
+            .look(thread.turns(), thread.fault(), Instant::now());
         let noted = match &seen {
             Seen::Down(cause) => {
                 tracing::error!(cause, "the data path is down");

@@ -120,7 +120,9 @@ impl Shared {
         let in_hardware = self.seen().in_hardware.clone();
         let ledger = self.ledger();
         let wires = ledger.wires().iter().zip(in_hardware);
-        wires.map(|(wire, in_hardware)| self.wire(wire, in_hardware)).collect()
+        wires
+            .map(|(wire, in_hardware)| self.wire(wire, in_hardware))
+            .collect()
     }
 
     fn wire(&self, wire: &WireControl, in_hardware: bool) -> proto::Wire {
@@ -148,7 +150,11 @@ impl Shared {
         let outages = self.ledger().outages().iter().map(outage).collect();
         let seen = self.seen();
         let ports = states.into_iter().enumerate().map(|(index, state)| {
-            let fed = self.facts.wire_ports.iter().position(|(_, out)| *out == index);
+            let fed = self
+                .facts
+                .wire_ports
+                .iter()
+                .position(|(_, out)| *out == index);
             proto::PortReport {
                 name: state.name,
                 rx_descriptors: state.rx_descriptors,

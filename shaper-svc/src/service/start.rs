@@ -81,19 +81,36 @@ pub fn prepare(config: &ShaperConfig, now: SystemTime) -> Result<Prepared, Start
     let mut locks = vec![lock_state(&config.state_directory)?];
     locks.extend(lock_devices(&config.dpdk.devices)?);
     let state = files.load()?;
-    let drain = config.measured_drain.rate("measured_drain")?.map(crate::rate::LineRate::bps);
+    let drain = config
+        .measured_drain
+        .rate("measured_drain")?
+        .map(crate::rate::LineRate::bps);
     // `force` in the configuration lifts the limit of the drain for requests too.
     let drain = drain.filter(|_| !config.force);
     let control = Control::new(facts(config)?, drain, &state, now);
-    Ok(Prepared { control, state, files, locks })
+    Ok(Prepared {
+        control,
+        state,
+        files,
+        locks,
+    })
 }
 
 /// Begins the ledger once the data path is up; an outage since the last run ends here.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn begin(prepared: Prepared, path: &DataPathHandle, now: SystemTime) -> Result<(Ledger, Vec<Lock>), StartError> {
-    let Prepared { control, state, files, locks } = prepared;
+pub fn begin(
+    prepared: Prepared,
+    path: &DataPathHandle,
+    now: SystemTime,
+) -> Result<(Ledger, Vec<Lock>), StartError> {
+    let Prepared {
+        control,
+        state,
+        files,
+        locks,
+    } = prepared;
     let last_alive = files.last_alive();
     let mut ledger = Ledger::begin(control, path.links.clone(), state, files, now)?;
     if let Some(last_alive) = last_alive {
@@ -109,13 +126,20 @@ pub fn begin(prepared: Prepared, path: &DataPathHandle, now: SystemTime) -> Resu
 #[must_use]
 pub fn report_facts(config: &ShaperConfig, host: &str, memory_bytes: u64) -> Facts {
     let ports = config.port_names();
-    let index = |name: &String| ports.iter().position(|port| port == name).unwrap_or_default();
+    let index = |name: &String| {
+        ports
+            .iter()
+            .position(|port| port == name)
+            .unwrap_or_default()
+    };
     let wires = config.wires.iter();
     Facts {
         host: host.to_owned(),
         configuration_hash: config.hash(),
         memory_bytes,
-        wire_ports: wires.map(|wire| (index(&wire.in_port), index(&wire.out_port))).collect(),
+        wire_ports: wires
+            .map(|wire| (index(&wire.in_port), index(&wire.out_port)))
+            .collect(),
     }
 }
 
@@ -155,9 +179,15 @@ pub fn wire_bytes(config: &ShaperConfig) -> u64 {
 
 fn check_memory(config: &ShaperConfig) -> Result<(), StartError> {
     // A machine that does not say how much is free is left to find out.
-    let Ok(meminfo) = std::fs::read_to_string("/proc/meminfo") else { return Ok(()) };
+    let Ok(meminfo) = std::fs::read_to_string("/proc/meminfo") else {
+        return Ok(());
+    };
     let (dpdk, wires) = (config.dpdk_memory_bytes(), wire_bytes(config));
-    let (huge, other) = if config.dpdk.huge_pages { (dpdk, wires) } else { (0, dpdk + wires) };
+    let (huge, other) = if config.dpdk.huge_pages {
+        (dpdk, wires)
+    } else {
+        (0, dpdk + wires)
+    };
     tracing::info!(
         dpdk_mb = dpdk >> 20,
         queues_mb = wires >> 20,

@@ -98,7 +98,9 @@ impl StateFiles {
     /// [`StateError::Io`].
     pub fn open(directory: &Path) -> Result<Self, StateError> {
         fs::create_dir_all(directory).map_err(fail("make", directory))?;
-        Ok(Self { directory: directory.to_owned() })
+        Ok(Self {
+            directory: directory.to_owned(),
+        })
     }
 
     /// Where the state is.
@@ -132,7 +134,10 @@ impl StateFiles {
             }
             Ok(_) => fs::read_to_string(&path).map_err(fail("read", &path))?,
         };
-        serde_json::from_str(&text).map_err(|e| StateError::Damaged { path, why: e.to_string() })
+        serde_json::from_str(&text).map_err(|e| StateError::Damaged {
+            path,
+            why: e.to_string(),
+        })
     }
 
     /// Replaces the state: written aside, synced, renamed, and the rename synced. A
@@ -175,7 +180,11 @@ impl StateFiles {
 
 fn fail(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
     let path = path.to_owned();
-    move |source| StateError::Io { doing, path, source }
+    move |source| StateError::Io {
+        doing,
+        path,
+        source,
+    }
 }
 
 /// Milliseconds since 1970; 0 for earlier times.
@@ -205,8 +214,15 @@ mod tests {
                 bypass: false,
                 generation: 7,
             }],
-            requests: vec![Remembered { id: "a".into(), what: "b".into() }],
-            outages: vec![SavedOutage { from_ms: 1, to_ms: None, cause: "killed".into() }],
+            requests: vec![Remembered {
+                id: "a".into(),
+                what: "b".into(),
+            }],
+            outages: vec![SavedOutage {
+                from_ms: 1,
+                to_ms: None,
+                cause: "killed".into(),
+            }],
         }
     }
 
@@ -228,7 +244,11 @@ mod tests {
         let files = StateFiles::open(directory.path()).unwrap();
         files.save(&state()).unwrap();
         // What a kill in the middle of a write leaves behind.
-        fs::write(directory.path().join("state.json.new"), "{\"wires\": [{\"na").unwrap();
+        fs::write(
+            directory.path().join("state.json.new"),
+            "{\"wires\": [{\"na",
+        )
+        .unwrap();
         assert_eq!(files.load().unwrap(), state());
         files.save(&State::default()).unwrap();
         assert_eq!(files.load().unwrap(), State::default());
@@ -240,7 +260,10 @@ mod tests {
         let files = StateFiles::open(directory.path()).unwrap();
         fs::write(files.state_path(), "not json").unwrap();
         let message = files.load().unwrap_err().to_string();
-        assert!(message.contains("state.json") && message.contains("move it away"), "{message}");
+        assert!(
+            message.contains("state.json") && message.contains("move it away"),
+            "{message}"
+        );
     }
 
     #[test]

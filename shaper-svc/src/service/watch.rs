@@ -32,7 +32,12 @@ impl Watch {
     /// A watch that takes the loop for alive at `now`.
     #[must_use]
     pub const fn new(now: Instant, give_up_after: Option<Duration>) -> Self {
-        Self { turns: 0, moved_at: now, down: false, give_up_after }
+        Self {
+            turns: 0,
+            moved_at: now,
+            down: false,
+            give_up_after,
+        }
     }
 
     /// Whether the data path was down at the last look.
@@ -49,7 +54,9 @@ impl Watch {
         }
         let still = now.duration_since(self.moved_at);
         let cause = match fault {
-            Some(fault) => Some(format!("the poll loop failed: {fault}; frames pass unshaped")),
+            Some(fault) => Some(format!(
+                "the poll loop failed: {fault}; frames pass unshaped"
+            )),
             None if still >= STANDSTILL => Some("the poll loop stands still".to_owned()),
             None => None,
         };
@@ -81,7 +88,9 @@ mod tests {
         let mut watch = Watch::new(start, Some(Duration::from_secs(10)));
         assert_eq!(watch.look(5, None, at(100)), Seen::Nothing);
         assert_eq!(watch.look(5, None, at(1000)), Seen::Nothing);
-        assert!(matches!(watch.look(5, None, at(1200)), Seen::Down(cause) if cause.contains("still")));
+        assert!(
+            matches!(watch.look(5, None, at(1200)), Seen::Down(cause) if cause.contains("still"))
+        );
         assert_eq!(watch.look(5, None, at(5000)), Seen::Nothing);
         assert_eq!(watch.look(6, None, at(6000)), Seen::Up);
         assert!(matches!(watch.look(6, None, at(8000)), Seen::Down(_)));

@@ -56,7 +56,12 @@ impl Reporter {
     /// A reporter whose first window begins at `now`.
     #[must_use]
     pub fn new(labels: Labels, port: &PortState, now: SystemTime) -> Self {
-        Self { labels, reported_to: now, imissed: port.imissed, rx_nombuf: port.rx_nombuf }
+        Self {
+            labels,
+            reported_to: now,
+            imissed: port.imissed,
+            rx_nombuf: port.rx_nombuf,
+        }
     }
 
     /// When the last window ended.
@@ -94,7 +99,11 @@ impl Reporter {
                 bytes: line.bytes,
             })
             .collect();
-        let used = counts.poll_gaps.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        let used = counts
+            .poll_gaps
+            .iter()
+            .rposition(|&count| count > 0)
+            .map_or(0, |last| last + 1);
         window.poll_gap_buckets = counts.poll_gaps[..used].to_vec();
         // A wire that is not shaped has no catch-up to use up.
         if counts.catch_up_exhausted > 0 && counts.rate_bps > 0 {
@@ -108,7 +117,14 @@ impl Reporter {
 
     /// The window of a time in which the poll loop did not report.
     pub fn silent(&mut self, port: &PortState, at: Moment) -> WireWindow {
-        self.empty(at.now, port, Moment { was_down: true, ..at })
+        self.empty(
+            at.now,
+            port,
+            Moment {
+                was_down: true,
+                ..at
+            },
+        )
     }
 
     fn empty(&mut self, to: SystemTime, port: &PortState, at: Moment) -> WireWindow {
@@ -186,7 +202,12 @@ mod tests {
 
     fn at(second: u64) -> Moment {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-        Moment { now, now_ps: second * 1_000_000_000_000, was_down: false, given_up: 0 }
+        Moment {
+            now,
+            now_ps: second * 1_000_000_000_000,
+            was_down: false,
+            given_up: 0,
+        }
     }
 
     fn reporter() -> Reporter {
@@ -195,7 +216,12 @@ mod tests {
 
     fn shaped() -> WindowCounts {
         let to_ps = 14_500_000_000_000;
-        WindowCounts { rate_bps: 1_000_000_000, to_ps, sent_line_bytes: 10, ..Default::default() }
+        WindowCounts {
+            rate_bps: 1_000_000_000,
+            to_ps,
+            sent_line_bytes: 10,
+            ..Default::default()
+        }
     }
 
     fn causes(window: &WireWindow) -> Vec<InvalidCause> {
@@ -219,20 +245,35 @@ mod tests {
     #[test]
     fn each_cause_makes_a_window_invalid() {
         let mut reporter = reporter();
-        let port = PortState { imissed: 3, rx_nombuf: 4, ..PortState::default() };
+        let port = PortState {
+            imissed: 3,
+            rx_nombuf: 4,
+            ..PortState::default()
+        };
         let window = reporter.window(&shaped(), &port, at(15));
         assert_eq!((window.imissed, window.rx_nombuf), (3, 4));
         assert_eq!(causes(&window), [InvalidCause::PortDropped]);
         // Counters stand still: the next window is valid again.
         assert!(reporter.window(&shaped(), &port, at(16)).invalid.is_empty());
 
-        let gap = WindowCounts { catch_up_exhausted: 1, lost_ps: 5, ..shaped() };
-        assert_eq!(causes(&reporter.window(&gap, &port, at(17))), [InvalidCause::PollGap]);
+        let gap = WindowCounts {
+            catch_up_exhausted: 1,
+            lost_ps: 5,
+            ..shaped()
+        };
+        assert_eq!(
+            causes(&reporter.window(&gap, &port, at(17))),
+            [InvalidCause::PollGap]
+        );
         let bypassed = WindowCounts { rate_bps: 0, ..gap };
         assert!(reporter.window(&bypassed, &port, at(18)).invalid.is_empty());
 
         let mut again = shaped();
-        again.repeated[2] = Repeated { destination_qp: 7, frames: 2, bytes: 2000 };
+        again.repeated[2] = Repeated {
+            destination_qp: 7,
+            frames: 2,
+            bytes: 2000,
+        };
         let window = reporter.window(&again, &port, at(19));
         assert_eq!(causes(&window), [InvalidCause::Retransmits]);
         assert_eq!(window.repeated_psns[0].destination_qp, 7);

@@ -27,7 +27,11 @@ const ABOVE: f64 = 1.02;
 
 fn block_on<F: Future>(test: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build().expect("a runtime").block_on(test)
+    runtime
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(test)
 }
 
 /// Waits until the receiver answers.
@@ -41,7 +45,10 @@ fn reachable(net: &Net) -> Result<()> {
 
 fn iperf(net: &Net, args: &[&str]) -> Command {
     let mut command = net.sender("iperf3");
-    command.args(["-J", "-c", SERVER]).args(args).stdout(Stdio::piped());
+    command
+        .args(["-J", "-c", SERVER])
+        .args(args)
+        .stdout(Stdio::piped());
     command
 }
 
@@ -52,7 +59,9 @@ fn result(output: &[u8]) -> Result<Value> {
 }
 
 fn number(json: &Value, path: &str) -> Result<f64> {
-    json.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path} in {json}"))
+    json.pointer(path)
+        .and_then(Value::as_f64)
+        .with_context(|| format!("no {path} in {json}"))
 }
 
 #[test]
@@ -65,7 +74,10 @@ fn ping_tcp_and_udp_pass_at_the_rate_of_the_wire() -> Result<()> {
         reachable(&net)?;
         let ping = run(net.sender("ping").args(["-c", "20", "-i", "0.02", SERVER]))?;
         let said = String::from_utf8_lossy(&ping.stdout).into_owned();
-        ensure!(said.contains(" 0% packet loss") && !said.contains("DUP!"), "{said}");
+        ensure!(
+            said.contains(" 0% packet loss") && !said.contains("DUP!"),
+            "{said}"
+        );
 
         let _server = net.iperf_server()?;
         let tcp = result(&run(&mut iperf(&net, &["-t", "4", "-O", "1"]))?.stdout)?;
@@ -80,16 +92,30 @@ fn ping_tcp_and_udp_pass_at_the_rate_of_the_wire() -> Result<()> {
         let lost = number(&udp, "/end/sum/lost_packets")?;
         let sent = number(&udp, "/end/sum/packets")?;
         let reordered = number(&udp, "/end/streams/0/udp/out_of_order")?;
-        let imissed: u64 = report(&mut client).await?.ports.iter().map(|port| port.imissed).sum();
-        ensure!(reordered == 0.0, "{reordered} of {sent} datagrams out of order");
-        ensure!(lost <= sent * 0.01, "{lost} of {sent} datagrams lost, {imissed} by the port");
+        let imissed: u64 = report(&mut client)
+            .await?
+            .ports
+            .iter()
+            .map(|port| port.imissed)
+            .sum();
+        ensure!(
+            reordered == 0.0,
+            "{reordered} of {sent} datagrams out of order"
+        );
+        ensure!(
+            lost <= sent * 0.01,
+            "{lost} of {sent} datagrams lost, {imissed} by the port"
+        );
 
         // Twice the wire: what arrives fits the wire, in order.
         let udp = result(&run(&mut iperf(&net, &["-u", "-b", "400M", "-t", "3"]))?.stdout)?;
         let reordered = number(&udp, "/end/streams/0/udp/out_of_order")?;
         ensure!(reordered == 0.0, "{reordered} datagrams out of order");
         let report = report(&mut client).await?;
-        ensure!(report.fault.is_empty() && report.outages.is_empty(), "{report:?}");
+        ensure!(
+            report.fault.is_empty() && report.outages.is_empty(),
+            "{report:?}"
+        );
         Ok(())
     })
 }
@@ -166,7 +192,10 @@ fn a_killed_service_comes_back_under_load() -> Result<()> {
         ensure!(number(&ended, "/end/sum_received/bytes")? > 1e6);
         let report = report(&mut client).await?;
         let outage = report.outages.last().context("the kill is an outage")?;
-        ensure!(outage.cause.contains("killed") && outage.to.is_some(), "{outage:?}");
+        ensure!(
+            outage.cause.contains("killed") && outage.to.is_some(),
+            "{outage:?}"
+        );
         Ok(())
     })
 }
@@ -185,14 +214,22 @@ fn what_cannot_run_is_refused_before_a_port_is_touched() -> Result<()> {
             (&second, "dpdk.file_prefix=other", "device in0 is in use"),
             (&shaper, "dpdk.devices=[]", "state directory"),
             (&second, "dpdk.memory_mb=1000000", "nothing was touched"),
-            (&second, "wires=[{name=\"x\",in_port=\"a\",out_port=\"a\"}]", "out_port"),
+            (
+                &second,
+                "wires=[{name=\"x\",in_port=\"a\",out_port=\"a\"}]",
+                "out_port",
+            ),
             (&second, "window_ms=1", "window_ms"),
             (
                 &second,
                 "dpdk.devices=[\"net_af_packet0,iface=nosuch0\"]",
                 "device `net_af_packet0,iface=nosuch0` did not come up",
             ),
-            (&second, "dpdk.devices=[\"net_null7\"]", "there is no port `net_af_packet0`"),
+            (
+                &second,
+                "dpdk.devices=[\"net_null7\"]",
+                "there is no port `net_af_packet0`",
+            ),
         ] {
             let said = shaper.refused(&net, &["--set", more])?;
             ensure!(said.contains(words), "{more}: {said}");

@@ -20,16 +20,22 @@ impl Net {
         let path = std::env::temp_dir().join("rdmesh-veth-test.lock");
         let alone = File::create(path)?;
         rustix::fs::flock(&alone, rustix::fs::FlockOperation::LockExclusive)?;
-        let net = Self { tag: format!("{tag}{}", std::process::id()), _alone: alone };
+        let net = Self {
+            tag: format!("{tag}{}", std::process::id()),
+            _alone: alone,
+        };
         let (a, b, s) = (net.ns("a"), net.ns("b"), net.ns("s"));
         for ns in [&a, &b, &s] {
             ip(&["netns", "add", ns]).context("network namespaces need root")?;
             ip(&["-n", ns, "link", "set", "lo", "up"])?;
         }
-        for (ns, outer, inner, address) in
-            [(&a, "eth0", "in0", "10.9.0.1/24"), (&b, "eth0", "in1", "10.9.0.2/24")]
-        {
-            ip(&["-n", ns, "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", &s])?;
+        for (ns, outer, inner, address) in [
+            (&a, "eth0", "in0", "10.9.0.1/24"),
+            (&b, "eth0", "in1", "10.9.0.2/24"),
+        ] {
+            ip(&[
+                "-n", ns, "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", &s,
+            ])?;
             ip(&["-n", ns, "addr", "add", address, "dev", outer])?;
             for (ns, end) in [(ns, outer), (&s, inner)] {
                 // Or frames without checksums and above the MTU arrive at the port.
@@ -124,9 +130,15 @@ fn ip(args: &[&str]) -> Result<()> {
 
 /// Runs to the end; a failure says what was run and what it said.
 pub(crate) fn run(command: &mut Command) -> Result<Output> {
-    let output = command.output().with_context(|| format!("{command:?} is not installed?"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("{command:?} is not installed?"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     let out = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{command:?}: {}: {said} {out}", output.status);
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}: {said} {out}",
+        output.status
+    );
     Ok(output)
 }

@@ -61,13 +61,18 @@ impl Shaper {
             device(1),
         );
         std::fs::write(directory.join("shaper.toml"), text)?;
-        Ok(Self { directory: directory.to_owned() })
+        Ok(Self {
+            directory: directory.to_owned(),
+        })
     }
 
     /// A run that ends by itself; what it says.
     pub(crate) fn refused(&self, net: &Net, more: &[&str]) -> Result<String> {
         let mut command = net.between(env!("CARGO_BIN_EXE_shaper-svc"));
-        command.arg("--config").arg(self.directory.join("shaper.toml")).args(more);
+        command
+            .arg("--config")
+            .arg(self.directory.join("shaper.toml"))
+            .args(more);
         let output = command.output()?;
         if output.status.success() {
             bail!("it was not refused");
@@ -78,7 +83,10 @@ impl Shaper {
     /// Starts the service and waits until it serves.
     pub(crate) async fn start(&self, net: &Net) -> Result<(Process, Client)> {
         let mut command = net.between(env!("CARGO_BIN_EXE_shaper-svc"));
-        command.arg("--config").arg(self.directory.join("shaper.toml")).stdout(Stdio::null());
+        command
+            .arg("--config")
+            .arg(self.directory.join("shaper.toml"))
+            .stdout(Stdio::null());
         let mut process = Process::start(&mut command)?;
         let socket = format!("unix://{}/shaper.sock", self.directory.display());
         let deadline = Instant::now() + UP_WITHIN;
@@ -101,8 +109,11 @@ impl Shaper {
 
 /// Sets the rate of `vf0`.
 pub(crate) async fn set_rate(client: &mut Client, rate_bps: u64) -> Result<()> {
-    let request =
-        proto::SetRateRequest { wire: "vf0".to_owned(), rate_bps, ..Default::default() };
+    let request = proto::SetRateRequest {
+        wire: "vf0".to_owned(),
+        rate_bps,
+        ..Default::default()
+    };
     client.set_rate(request).await?;
     Ok(())
 }
@@ -116,12 +127,19 @@ pub(crate) async fn report(client: &mut Client) -> Result<proto::GetDataPathRepo
 /// The mean rate of `vf0` over the next whole windows that last `seconds` together,
 /// bit/s, overhead included. The first window is left out: it began before.
 pub(crate) async fn mean_rate_bps(client: &mut Client, seconds: f64) -> Result<f64> {
-    let request = proto::WatchWiresRequest { wires: vec!["vf0".to_owned()] };
+    let request = proto::WatchWiresRequest {
+        wires: vec!["vf0".to_owned()],
+    };
     let mut windows = client.watch_wires(request).await?.into_inner();
     windows.message().await?.context("a window")?;
     let (mut bits, mut lasted) = (0.0, 0.0);
     while lasted < seconds {
-        let window = windows.message().await?.context("a window")?.window.context("a window")?;
+        let window = windows
+            .message()
+            .await?
+            .context("a window")?
+            .window
+            .context("a window")?;
         let at = |stamp: Option<prost_types::Timestamp>| {
             let stamp = stamp.unwrap_or_default();
             #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]

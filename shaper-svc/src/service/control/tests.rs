@@ -26,22 +26,46 @@ fn control() -> Control {
 }
 
 fn rate(wire: &str, rate_bps: u64, expires_after: Option<Duration>) -> Request {
-    let change = Change::Rate { wire: wire.to_owned(), rate_bps, expires_after, force: false };
-    Request { id: String::new(), reason: String::new(), change }
+    let change = Change::Rate {
+        wire: wire.to_owned(),
+        rate_bps,
+        expires_after,
+        force: false,
+    };
+    Request {
+        id: String::new(),
+        reason: String::new(),
+        change,
+    }
 }
 
 fn with_id(request: Request) -> Request {
-    Request { id: "7b0b7d8e-9a63-4a0e-8f0e-1d1c6c1d0001".to_owned(), ..request }
+    Request {
+        id: "7b0b7d8e-9a63-4a0e-8f0e-1d1c6c1d0001".to_owned(),
+        ..request
+    }
 }
 
 #[test]
 fn a_rate_is_set_and_reset() {
     let mut control = control();
-    let done = control.apply(&rate("vf1", 10_000_000_000, None), start()).unwrap();
-    assert_eq!(done, Done { wires: vec![1], repeated: false, in_force_at: None });
+    let done = control
+        .apply(&rate("vf1", 10_000_000_000, None), start())
+        .unwrap();
+    assert_eq!(
+        done,
+        Done {
+            wires: vec![1],
+            repeated: false,
+            in_force_at: None
+        }
+    );
     assert_eq!(control.wires()[1].speed(), speed(10_000_000_000));
     assert_eq!(control.wires()[1].generation, 2);
-    let reset = Request { change: Change::Reset { wire: None }, ..rate("", 0, None) };
+    let reset = Request {
+        change: Change::Reset { wire: None },
+        ..rate("", 0, None)
+    };
     assert_eq!(control.apply(&reset, start()).unwrap().wires, [0, 1]);
     assert_eq!(control.wires()[1].speed(), speed(25_000_000_000));
 }
@@ -53,12 +77,30 @@ fn refusals_name_the_field_and_the_range() {
         (rate("vf0", 0, None), ["`rate_bps` is 0", "100000000000"]),
         (rate("vf0", 100_000_000_001, None), ["`rate_bps`", "1mbit"]),
         (rate("vf7", 10_000_000_000, None), ["`vf7`", "vf0, vf1"]),
-        (rate("vf0", 10_000_000_000, Some(Duration::ZERO)), ["`expires_after`", "30 days"]),
-        (rate("vf0", 10_000_000_000, Some(SECOND * 2_600_000)), ["`expires_after`", "30 days"]),
-        (rate("vf0", 50_000_000_000, None), ["measured drain", "`force`"]),
-        (Request { id: "x".into(), ..rate("vf0", 10_000_000_000, None) }, ["`request_id`", "UUID"]),
         (
-            Request { reason: "r".repeat(2000), ..rate("vf0", 10_000_000_000, None) },
+            rate("vf0", 10_000_000_000, Some(Duration::ZERO)),
+            ["`expires_after`", "30 days"],
+        ),
+        (
+            rate("vf0", 10_000_000_000, Some(SECOND * 2_600_000)),
+            ["`expires_after`", "30 days"],
+        ),
+        (
+            rate("vf0", 50_000_000_000, None),
+            ["measured drain", "`force`"],
+        ),
+        (
+            Request {
+                id: "x".into(),
+                ..rate("vf0", 10_000_000_000, None)
+            },
+            ["`request_id`", "UUID"],
+        ),
+        (
+            Request {
+                reason: "r".repeat(2000),
+                ..rate("vf0", 10_000_000_000, None)
+            },
             ["`reason`", "1024"],
         ),
     ] {
@@ -73,7 +115,17 @@ fn refusals_name_the_field_and_the_range() {
         expires_after: None,
         force: true,
     };
-    assert!(control.apply(&Request { change: forced, ..rate("", 0, None) }, start()).is_ok());
+    assert!(
+        control
+            .apply(
+                &Request {
+                    change: forced,
+                    ..rate("", 0, None)
+                },
+                start()
+            )
+            .is_ok()
+    );
 }
 
 #[test]
@@ -82,20 +134,30 @@ fn a_request_that_comes_twice_is_one_change() {
     let request = with_id(rate("vf0", 10_000_000_000, None));
     assert!(!control.apply(&request, start()).unwrap().repeated);
     // Somebody else changes it, and the first client's repetition arrives late.
-    control.apply(&rate("vf0", 5_000_000_000, None), start()).unwrap();
+    control
+        .apply(&rate("vf0", 5_000_000_000, None), start())
+        .unwrap();
     assert!(control.apply(&request, start()).unwrap().repeated);
     assert_eq!(control.wires()[0].speed(), speed(5_000_000_000));
     let other = with_id(rate("vf0", 1_000_000_000, None));
-    assert!(matches!(control.apply(&other, start()), Err(Refused::IdReused { .. })));
+    assert!(matches!(
+        control.apply(&other, start()),
+        Err(Refused::IdReused { .. })
+    ));
 }
 
 #[test]
 fn a_forgotten_experiment_ends_by_itself() {
     let mut control = control();
-    control.apply(&rate("vf0", 10_000_000_000, Some(60 * SECOND)), start()).unwrap();
+    control
+        .apply(&rate("vf0", 10_000_000_000, Some(60 * SECOND)), start())
+        .unwrap();
     let order = control.wires()[0].order(start() + 20 * SECOND);
     let expiry = order.policy.rules()[0].expiry.unwrap();
-    assert_eq!((expiry.after_ps, expiry.then), (40_000_000_000_000, speed(25_000_000_000)));
+    assert_eq!(
+        (expiry.after_ps, expiry.then),
+        (40_000_000_000_000, speed(25_000_000_000))
+    );
     assert!(control.expire(start() + 59 * SECOND).is_empty());
     assert_eq!(control.expire(start() + 60 * SECOND), [0]);
     assert_eq!(control.wires()[0].speed(), speed(25_000_000_000));
@@ -105,19 +167,29 @@ fn a_forgotten_experiment_ends_by_itself() {
 #[test]
 fn a_bypass_keeps_the_rate_for_later() {
     let mut control = control();
-    control.apply(&rate("vf0", 10_000_000_000, Some(60 * SECOND)), start()).unwrap();
+    control
+        .apply(&rate("vf0", 10_000_000_000, Some(60 * SECOND)), start())
+        .unwrap();
     let bypass = |bypass| Request {
-        change: Change::Bypass { wire: "vf0".into(), bypass },
+        change: Change::Bypass {
+            wire: "vf0".into(),
+            bypass,
+        },
         ..rate("", 0, None)
     };
     control.apply(&bypass(true), start()).unwrap();
     let order = control.wires()[0].order(start());
     assert!(order.bypass && order.policy.rules()[0].expiry.is_none());
     assert_eq!(order.policy.rules()[0].speed, Speed::Unshaped);
-    control.apply(&bypass(false), start() + 30 * SECOND).unwrap();
+    control
+        .apply(&bypass(false), start() + 30 * SECOND)
+        .unwrap();
     let order = control.wires()[0].order(start() + 30 * SECOND);
     assert_eq!(order.policy.rules()[0].speed, speed(10_000_000_000));
-    assert_eq!(order.policy.rules()[0].expiry.unwrap().after_ps, 30_000_000_000_000);
+    assert_eq!(
+        order.policy.rules()[0].expiry.unwrap().after_ps,
+        30_000_000_000_000
+    );
 }
 
 #[test]
@@ -125,15 +197,29 @@ fn a_restart_remembers_rates_ends_and_requests() {
     let mut control = control();
     let request = with_id(rate("vf0", 10_000_000_000, Some(60 * SECOND)));
     control.apply(&request, start()).unwrap();
-    control.apply(&rate("vf1", 1_000_000_000, None), start()).unwrap();
+    control
+        .apply(&rate("vf1", 1_000_000_000, None), start())
+        .unwrap();
     let (wires, requests) = control.saved();
-    let state = State { wires, requests, ..State::default() };
+    let state = State {
+        wires,
+        requests,
+        ..State::default()
+    };
 
     let mut soon = Control::new(facts(), None, &state, start() + 10 * SECOND);
     assert_eq!(soon.wires()[0].speed(), speed(10_000_000_000));
     assert!(soon.wires()[0].generation > control.wires()[0].generation);
-    assert!(soon.apply(&request, start() + 11 * SECOND).unwrap().repeated);
+    assert!(
+        soon.apply(&request, start() + 11 * SECOND)
+            .unwrap()
+            .repeated
+    );
     let late = Control::new(facts(), None, &state, start() + 61 * SECOND);
-    assert_eq!(late.wires()[0].speed(), speed(25_000_000_000), "it ended while nobody ran");
+    assert_eq!(
+        late.wires()[0].speed(),
+        speed(25_000_000_000),
+        "it ended while nobody ran"
+    );
     assert_eq!(late.wires()[1].speed(), speed(1_000_000_000));
 }

@@ -20,7 +20,10 @@ const HEADER_BYTES: u32 = 14 + 8;
 ///
 /// # Errors
 /// [`StartError`]; what was started is stopped again.
-pub fn start_data_path(config: &ShaperConfig, control: &Control) -> Result<DataPathHandle, StartError> {
+pub fn start_data_path(
+    config: &ShaperConfig,
+    control: &Control,
+) -> Result<DataPathHandle, StartError> {
     let eal = Eal::start(&EalOptions {
         huge_pages: config.dpdk.huge_pages,
         memory_mb: config.dpdk_memory_bytes().div_ceil(1 << 20),
@@ -29,8 +32,10 @@ pub fn start_data_path(config: &ShaperConfig, control: &Control) -> Result<DataP
     })?;
     let names = config.port_names();
     // Pools first: what does not fit is refused before a port is touched.
-    let pools: Vec<_> =
-        names.iter().map(|name| Pool::new(&eal, name, config.pool_of(name))).collect::<Result<_, _>>()?;
+    let pools: Vec<_> = names
+        .iter()
+        .map(|name| Pool::new(&eal, name, config.pool_of(name)))
+        .collect::<Result<_, _>>()?;
     for device in config.dpdk.virtual_devices() {
         eal.probe(&device)?;
     }
@@ -40,11 +45,20 @@ pub fn start_data_path(config: &ShaperConfig, control: &Control) -> Result<DataP
         .map(|(name, pool)| Device::start(&eal, name, options_of(config, name), pool))
         .collect::<Result<_, _>>()?;
 
-    let index = |name: &str| names.iter().position(|port| port == name).unwrap_or_default();
+    let index = |name: &str| {
+        names
+            .iter()
+            .position(|port| port == name)
+            .unwrap_or_default()
+    };
     let mut routes = Vec::new();
     let mut pairs = Vec::new();
     for (section, wire) in config.wires.iter().zip(control.wires()) {
-        let speed = if wire.bypass { Speed::Unshaped } else { wire.speed() };
+        let speed = if wire.bypass {
+            Speed::Unshaped
+        } else {
+            wire.speed()
+        };
         let (in_port, out_port) = (index(&section.in_port), index(&section.out_port));
         let route = RouteConfig {
             in_port,
@@ -53,28 +67,44 @@ pub fn start_data_path(config: &ShaperConfig, control: &Control) -> Result<DataP
             bypass: wire.bypass,
             key_seed: uuid::Uuid::new_v4().as_u64_pair().1,
         };
-        pairs.push((Arc::clone(&devices[in_port]), Arc::clone(&devices[out_port])));
+        pairs.push((
+            Arc::clone(&devices[in_port]),
+            Arc::clone(&devices[out_port]),
+        ));
         routes.push((route, Arc::new(WireLink::default())));
     }
     let thread = Arc::new(ThreadLink::default());
     let clock = TscClock::new(&eal);
     let links = routes.iter().map(|(_, link)| Arc::clone(link)).collect();
     let in_ports = routes.iter().map(|(route, _)| route.in_port).collect();
-    let join = spawn_poll(config, &eal, &thread, devices.clone(), routes, clock.clone())?;
+    let join = spawn_poll(
+        config,
+        &eal,
+        &thread,
+        devices.clone(),
+        routes,
+        clock.clone(),
+    )?;
     Ok(DataPathHandle {
         links,
         in_ports,
         thread,
         clock: SharedClock::new(move || crate::datapath::Clock::now_ps(&clock)),
         memory_bytes: config.pool_bytes() + wire_bytes(config),
-        ports: Arc::new(DpdkPorts { devices, rules: pairs.iter().map(|_| Mutex::new(None)).collect(), pairs }),
+        ports: Arc::new(DpdkPorts {
+            devices,
+            rules: pairs.iter().map(|_| Mutex::new(None)).collect(),
+            pairs,
+        }),
         join: Some(join),
     })
 }
 
 fn options_of(config: &ShaperConfig, port: &str) -> DeviceOptions {
     let wires = config.wires.iter();
-    let mtus = wires.filter(|wire| wire.in_port == port || wire.out_port == port).map(|wire| wire.mtu);
+    let mtus = wires
+        .filter(|wire| wire.in_port == port || wire.out_port == port)
+        .map(|wire| wire.mtu);
     DeviceOptions {
         rx_descriptors: config.dpdk.rx_descriptors,
         tx_descriptors: config.dpdk.tx_descriptors,
@@ -94,12 +124,20 @@ fn spawn_poll(
         let frame = u32::from(section.mtu) + HEADER_BYTES;
         if frame > config.dpdk.buffer_bytes {
             let device = &devices[route.in_port];
-            tracing::info!(port = device.name(), frame, "frames of this wire take several buffers");
+            tracing::info!(
+                port = device.name(),
+                frame,
+                "frames of this wire take several buffers"
+            );
         }
     }
     let eal = Arc::clone(eal);
     let cpu = config.dpdk.cpu;
-    let pacing = Pacing { window: config.window(), yields: cpu.is_none(), drain: DRAIN };
+    let pacing = Pacing {
+        window: config.window(),
+        yields: cpu.is_none(),
+        drain: DRAIN,
+    };
     spawn(thread, move || {
         if let Some(cpu) = cpu {
             pin(cpu)?;
