@@ -1,7 +1,7 @@
 //! From a case to the verdict: the rules, and the words around what they found.
 
 use rdmesh_proto::collector::v1::{Confidence, JobState, VerdictClass};
-use rdmesh_proto::common::v1::{Layer, Verb};
+use rdmesh_proto::common::v1::Verb;
 use rdmesh_store::errno;
 use time::OffsetDateTime;
 use time::macros::format_description;
