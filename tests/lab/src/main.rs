@@ -7,7 +7,7 @@ mod shell_run;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use rdmesh_lab::children;
-use rdmesh_lab::kernels::{self, Kernel};
+use rdmesh_lab::kernels;
 use rdmesh_lab::progress::Progress;
 use std::process::ExitCode;
 
@@ -54,8 +54,7 @@ async fn run(command: Subcommands) -> Result<ExitCode> {
 }
 
 fn print_kernels() -> Result<ExitCode> {
-    for kernel in Kernel::ALL {
-        let image = kernels::refresh(kernel, Progress::Lines)?;
+    for (kernel, image) in kernels::refresh(Progress::Lines)? {
         println!(
             "{:<6}{:<20}{}",
             kernel.series(),

@@ -290,7 +290,9 @@ async fn an_absent_collector_loses_nothing() -> Result<()> {
         Ok(count == 3 * CALLS)
     })
     .await
-    .with_context(|| lab.collector().log_tail())
+    .with_context(|| lab.collector().log_tail())?;
+    println!("tracer-svc says:\n{}", host.tracer_log().await?);
+    Ok(())
 }
 
 /// A tracer that is told to end sends what it holds; another run of it counts anew

@@ -73,9 +73,16 @@ pub fn fetch(kernel: Kernel, progress: Progress) -> Result<Image> {
     fetch_if(kernel, progress, NEWEST_HOLDS)
 }
 
-/// Like [`fetch`], and asks the mirror in any case.
-pub fn refresh(kernel: Kernel, progress: Progress) -> Result<Image> {
-    fetch_if(kernel, progress, Duration::ZERO)
+/// The newest kernels of all series, asking the mirror in any case.
+pub fn refresh(progress: Progress) -> Result<Vec<(Kernel, Image)>> {
+    let mut images = Vec::new();
+    // One question to the mirror answers for all series.
+    let mut holds = Duration::ZERO;
+    for kernel in Kernel::ALL {
+        images.push((kernel, fetch_if(kernel, progress, holds)?));
+        holds = NEWEST_HOLDS;
+    }
+    Ok(images)
 }
 
 fn fetch_if(kernel: Kernel, progress: Progress, holds: Duration) -> Result<Image> {
