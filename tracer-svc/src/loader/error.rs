@@ -7,7 +7,7 @@ pub enum LoadError {
     /// Not root, or root without a capability.
     #[error(
         "the tracer lacks {missing}: run it as root, or give its unit \
-         AmbientCapabilities=CAP_SYS_ADMIN CAP_SYSLOG"
+         AmbientCapabilities=CAP_SYS_ADMIN CAP_SYSLOG CAP_SYS_PTRACE"
     )]
     Capability {
         /// Names of the missing capabilities.
