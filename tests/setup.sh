@@ -45,6 +45,9 @@ file:/etc/ssl/certs/ca-certificates.crt    ca-certificates   reaches the registr
 TABLE
   [ "$purpose" = demo ] || cat <<'TABLE'
 glob:/usr/lib/*/pkgconfig/libdpdk.pc       libdpdk-dev       the shaper's ports
+cmd:ethtool                                ethtool           offloads off in the shaper's tests
+cmd:iperf3                                 iperf3            traffic of the shaper's tests
+cmd:ping                                   iputils-ping      traffic of the shaper's tests
 TABLE
 }
 
