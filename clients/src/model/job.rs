@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_attempt_is_refused_by_name() {
+    fn a_job_without_attempt_or_with_an_odd_time_is_marked() {
         let job = Job::from(wire::Job {
             started_at: Some(prost_types::Timestamp {
                 seconds: i64::MAX,

@@ -4,6 +4,8 @@ use rdmesh_client::Moment;
 use rdmesh_client::model::Layer;
 use rdmesh_client::model::probe::{AttachKind, HostProbes, Probe, ProbeState};
 
+use unicode_width::UnicodeWidthStr;
+
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
@@ -54,7 +56,7 @@ pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
 }
 
 fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
-    let mut facts = vec![style.paint(Ink::Heading, &printable(&host.host))];
+    let mut facts = vec![printable(&host.host)];
     if let Some(release) = &host.kernel_release {
         facts.push(format!("kernel {}", printable(release)));
     }
@@ -87,9 +89,31 @@ fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
     };
     format!(
         "{}\n{}{functions}\n",
-        facts.join("  "),
+        packed(&facts, style),
         style.paint(ink, &count)
     )
+}
+
+/// The host and its facts, side by side as far as the terminal goes.
+fn packed(facts: &[String], style: &Style) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    for (index, fact) in facts.iter().enumerate() {
+        let width = fact.width();
+        match index {
+            0 => out.push_str(&style.paint(Ink::Heading, fact)),
+            _ if style
+                .width
+                .is_some_and(|columns| used + 2 + width > columns) =>
+            {
+                out.push_str(&format!("\n  {fact}"));
+                used = 0;
+            }
+            _ => out.push_str(&format!("  {fact}")),
+        }
+        used += width + 2;
+    }
+    out
 }
 
 /// From the system call inward.

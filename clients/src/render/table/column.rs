@@ -2,6 +2,8 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::fit::LONGEST_NAME;
+
 /// The least room in which a sentence can be read, unless a column says
 /// otherwise.
 const MIN_PROSE: usize = 24;
@@ -13,6 +15,9 @@ enum Kind {
     Number,
     /// Never shortened: a time, a state.
     Fixed,
+    /// Anything of a table that says no more of its columns: broken at spaces
+    /// when it is the last, never shortened.
+    Text,
     /// One word, shortened when it is very long.
     Name,
     /// Broken at spaces when there is less room than this.
@@ -94,31 +99,33 @@ impl Column {
     pub(super) fn least(&self, is_last: bool) -> Option<usize> {
         match self.kind {
             Kind::Prose(least) => Some(least),
-            Kind::Name if is_last => Some(MIN_PROSE),
+            Kind::Text if is_last => Some(MIN_PROSE),
             _ => None,
         }
     }
 
-    /// The text with what is longer than `cap` cut: the whole of a name, each
-    /// word of prose.
+    /// The text with what is too long cut: a name at `cap`, a word of prose at
+    /// [`LONGEST_NAME`].
     pub(super) fn shortened(&self, text: &str, cap: usize) -> String {
         match self.kind {
-            Kind::Number | Kind::Fixed => text.to_owned(),
-            Kind::Name if !text.contains(' ') => cut(text, cap),
-            Kind::Name | Kind::Prose(_) => {
-                let words: Vec<String> = text.split(' ').map(|word| cut(word, cap)).collect();
-                words.join(" ")
+            Kind::Number | Kind::Fixed | Kind::Text => text.to_owned(),
+            Kind::Name => cut(text, cap),
+            Kind::Prose(_) => {
+                // Names in a sentence are searched for, so that they stay whole
+                // where a name in a column would not.
+                let words = text.split(' ').map(|word| cut(word, LONGEST_NAME));
+                words.collect::<Vec<_>>().join(" ")
             }
         }
     }
 }
 
 impl From<&'static str> for Column {
-    /// A title that starts with `>` is of numbers, any other of names.
+    /// A title that starts with `>` is of numbers, any other of text.
     fn from(title: &'static str) -> Column {
         match title.strip_prefix('>') {
             Some(title) => Column::number(title),
-            None => Column::name(title),
+            None => Column::of(title, Kind::Text),
         }
     }
 }

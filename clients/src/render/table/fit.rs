@@ -6,7 +6,7 @@ use super::{BELOW_INDENT, GAP, Table};
 
 /// Widest name that is shown whole. A label of DNS has 63 bytes; what is longer
 /// would push every other row out of sight.
-const LONGEST_NAME: usize = 64;
+pub(super) const LONGEST_NAME: usize = 64;
 
 /// Names on a terminal that is too narrow are cut to this part of it, which
 /// leaves room for three more.
@@ -68,9 +68,9 @@ pub(super) fn fit(table: &Table, room: Option<usize>) -> Option<Fit> {
         Some(_) => Tail::Below,
         None => Tail::Beside,
     };
-    let caps = [LONGEST_NAME, narrow, SHORTEST_NAME];
-    let found = try_all(Tail::Beside, &caps[..2], cheap)
-        .or_else(|| try_all(second, &caps, order.len()))
+    let found = try_all(Tail::Beside, &[LONGEST_NAME, narrow], cheap)
+        .or_else(|| try_all(second, &[LONGEST_NAME, narrow], cheap))
+        .or_else(|| try_all(second, &[narrow, SHORTEST_NAME], order.len()))
         // Nothing more can give way: the terminal breaks the lines.
         .or_else(|| {
             attempt(
