@@ -319,3 +319,17 @@ fn strictness_is_proved_for_each_section() {
             .contains("inner.no_such_option")
     );
 }
+
+#[test]
+fn help_names_the_file_the_environment_and_the_exit_codes() {
+    let help = rdmesh_services::config::help::<Example>("Exit codes:\n  0   ended as asked");
+    for part in [
+        "/etc/rdmesh/example-of-a-test.toml",
+        "RDMESH_EXAMPLE_OF_A_TEST__SERVER__LISTEN",
+        "-authority localhost",
+        "Exit codes:\n  0",
+    ] {
+        assert!(help.contains(part), "{part} is not in:\n{help}");
+    }
+    assert!(help.lines().all(|line| line.len() <= 80), "{help}");
+}

@@ -96,7 +96,7 @@ impl<T: ServiceConfig> Layers<T> {
         service: &str,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<(), ConfigError> {
-        let prefix = format!("RDMESH_{}__", service.to_uppercase().replace('-', "_"));
+        let prefix = prefix(service);
         let mut found: Vec<(String, String, String)> = Vec::new();
         for (name, value) in variables {
             if let Some(rest) = name.strip_prefix(&prefix) {
@@ -158,6 +158,11 @@ impl<T: ServiceConfig> Layers<T> {
         }
         Err(refuse(first_problem.unwrap_or_default()))
     }
+}
+
+/// What the names of a service's variables begin with.
+pub(super) fn prefix(service: &str) -> String {
+    format!("RDMESH_{}__", service.to_uppercase().replace('-', "_"))
 }
 
 fn fit<T: ServiceConfig>(table: &Table) -> Result<T, toml::de::Error> {

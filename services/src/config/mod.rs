@@ -27,6 +27,7 @@
 //! ```
 
 mod args;
+mod help;
 mod layers;
 mod nearest;
 mod secret;
@@ -38,6 +39,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use args::{ConfigArgs, Flag};
+pub use help::help;
 pub use layers::ConfigError;
 pub use secret::{Secret, SecretUrl};
 pub use validate::{Check, Invalid, Validate};

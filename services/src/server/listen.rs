@@ -1,12 +1,15 @@
 //! Where a server listens, and when that is refused.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::time::{Instant, sleep};
 
 use super::{ServerConfig, ServerError};
 
@@ -96,6 +99,89 @@ impl Listener {
     }
 }
 
+/// The file of a Unix socket that this process listens on; removed when dropped, unless
+/// another process has put its own there meanwhile.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// The file of `listener`; none for TCP.
+    pub(super) fn of(listener: &Listener) -> Option<Self> {
+        let ListenAddress::Unix(path) = listener.local_address().ok()? else {
+            return None;
+        };
+        let identity = Self::identity(&path)?;
+        Some(Self { path, identity })
+    }
+
+    fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = std::fs::symlink_metadata(path).ok()?;
+        Some((meta.dev(), meta.ino()))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if Self::identity(&self.path) == Some(self.identity)
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "socket file stays behind");
+        }
+    }
+}
+
+/// How long a TCP address that is in use is tried again: the kernel may still be taking
+/// down a predecessor that was killed (its BPF programs, its memory).
+const TAKEN_FOR: Duration = Duration::from_secs(3);
+
+/// How often meanwhile.
+const TRY_EVERY: Duration = Duration::from_millis(100);
+
+async fn bind_tcp(address: SocketAddr, patience: Duration) -> std::io::Result<TcpListener> {
+    let until = Instant::now() + patience;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                sleep(TRY_EVERY).await;
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// What to do about an address that the system refuses.
+pub(super) fn advice(address: &ListenAddress, source: &std::io::Error) -> &'static str {
+    match (source.kind(), address) {
+        (ErrorKind::AddrInUse, ListenAddress::Tcp(_)) => {
+            "another process has it: `ss -ltnp` names it"
+        }
+        (ErrorKind::AddrInUse, ListenAddress::Unix(_)) => {
+            "another process has it: `ss -lxp` names it; or remove the file, if it is no socket"
+        }
+        (ErrorKind::AddrNotAvailable, _) => {
+            "no interface of this machine has that address: `ip address` lists those it has"
+        }
+        (ErrorKind::NotFound, _) => {
+            "make the directory first (RuntimeDirectory= in a systemd unit)"
+        }
+        (ErrorKind::PermissionDenied, ListenAddress::Tcp(_)) => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one"
+        }
+        (ErrorKind::PermissionDenied, ListenAddress::Unix(_)) => {
+            "this user may not write to the directory"
+        }
+        (ErrorKind::InvalidInput, ListenAddress::Unix(_)) => {
+            "a socket's path has 107 bytes at most"
+        }
+        _ => "choose another address",
+    }
+}
+
 impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Self {
         Self::Tcp(listener)
@@ -106,15 +192,17 @@ impl From<TcpListener> for Listener {
 ///
 /// # Errors
 /// [`ServerError::Insecure`] for an address that other machines reach, unless
-/// `insecure_listen` is set; [`ServerError::Bind`] when the system refuses.
+/// `insecure_listen` is set; [`ServerError::Bind`] when the system refuses. A TCP
+/// address in use is tried again for three seconds.
 pub async fn bind(config: &ServerConfig) -> Result<Listener, ServerError> {
     allow(config)?;
     let refuse = |source| ServerError::Bind {
+        advice: advice(&config.listen, &source),
         address: config.listen.clone(),
         source,
     };
     match &config.listen {
-        ListenAddress::Tcp(address) => TcpListener::bind(address)
+        ListenAddress::Tcp(address) => bind_tcp(*address, TAKEN_FOR)
             .await
             .map(Listener::Tcp)
             .map_err(refuse),
@@ -193,6 +281,68 @@ mod tests {
             .to_string();
         assert!(message.contains("0.0.0.0:7400"), "{message}");
         assert!(message.contains("insecure_listen = true"), "{message}");
+    }
+
+    #[test]
+    fn an_address_that_is_given_back_soon_is_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = first.local_addr().unwrap();
+            let taken = bind_tcp(address, Duration::ZERO).await.unwrap_err();
+            assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+            let give_back = async {
+                tokio::task::yield_now().await;
+                drop(first);
+            };
+            let (second, ()) = tokio::join!(bind_tcp(address, TAKEN_FOR), give_back);
+            second.unwrap();
+        });
+    }
+
+    #[test]
+    fn each_refusal_says_what_to_do() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        for (listen, expected) in [
+            ("unix:/nonexistent/x", "make the directory first"),
+            ("192.0.2.1:7400", "no interface of this machine"),
+        ] {
+            let error = runtime.block_on(bind(&config(listen, true))).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(expected), "{text}");
+            assert!(!text.contains("another process"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_socket_goes_unless_it_is_another_ones() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let config = config(&format!("unix:{}", path.display()), false);
+        runtime.block_on(async {
+            let listener = bind(&config).await.unwrap();
+            let file = SocketFile::of(&listener).unwrap();
+            drop(listener);
+            drop(file);
+            assert!(!path.exists());
+            let old = bind(&config).await.unwrap();
+            let file = SocketFile::of(&old).unwrap();
+            // Renamed, so that its inode is not given to the next one.
+            std::fs::rename(&path, directory.path().join("old")).unwrap();
+            let _new = bind(&config).await.unwrap();
+            drop(file);
+            assert!(path.exists());
+        });
     }
 
     #[test]

@@ -80,12 +80,14 @@ pub enum ServerError {
         address: ListenAddress,
     },
     /// The system refuses the address.
-    #[error("cannot listen on {address}: {source}; is another process there? (`ss -ltnp`)")]
+    #[error("cannot listen on {address}: {source}; {advice}")]
     Bind {
         /// The address.
         address: ListenAddress,
         /// What the system said.
         source: std::io::Error,
+        /// What to do.
+        advice: &'static str,
     },
     /// The descriptors do not decode: the build is broken.
     #[error("reflection cannot be built: {0}")]
@@ -234,6 +236,8 @@ impl Server {
         grace: Duration,
     ) -> Result<Budget, ServerError> {
         let listener = listener.into();
+        // Removed when this function ends.
+        let _socket_file = listen::SocketFile::of(&listener);
         let routes = self.with_reflection()?;
         for name in &self.names {
             self.health
