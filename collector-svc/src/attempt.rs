@@ -127,7 +127,10 @@ pub(crate) fn range(
     if let (Some(from), Some(to)) = (from, to)
         && from > to
     {
-        return Err(BadRequest::new("time.from", "is after time.to"));
+        return Err(BadRequest::new(
+            "time.from",
+            "is after time.to; the earlier one comes first",
+        ));
     }
     Ok((from, to))
 }

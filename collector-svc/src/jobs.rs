@@ -191,6 +191,11 @@ fn placements(placements: &[Placement]) -> Result<Vec<StoredPlacement>, BadReque
                 );
                 return Err(BadRequest::new("placements.ranks", problem));
             }
+            let mut ranks = BTreeSet::new();
+            if let Some(rank) = placement.ranks.iter().find(|rank| !ranks.insert(**rank)) {
+                let problem = format!("names {rank} twice; name each rank once");
+                return Err(BadRequest::new("placements.ranks", problem));
+            }
             Ok(StoredPlacement {
                 host: attempt::host("placements.host", &placement.host)?,
                 ranks: placement.ranks.clone(),
@@ -371,7 +376,10 @@ impl JobService for Jobs {
 }
 
 fn filter(request: &ListJobsRequest) -> Result<JobFilter, BadRequest> {
-    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let some = |field: &str, text: &str| {
+        let text = attempt::text(field, text, NAME_MAX_BYTES)?;
+        Ok::<_, BadRequest>((!text.is_empty()).then_some(text))
+    };
     let (from, to) = attempt::range(request.time.as_ref())?;
     let state = match request.state() {
         JobState::Unspecified if request.state == 0 => None,
@@ -385,8 +393,8 @@ fn filter(request: &ListJobsRequest) -> Result<JobFilter, BadRequest> {
     };
     let after: Option<JobCursor> = page::read_jobs_token(&request.page_token)?;
     Ok(JobFilter {
-        user: some(&request.user),
-        host: some(&request.host),
+        user: some("user", &request.user)?,
+        host: some("host", &request.host)?,
         state,
         from,
         to,

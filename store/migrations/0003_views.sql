@@ -85,7 +85,12 @@ SELECT a.*,
            CASE WHEN a.told AND a.started_at IS NULL AND a.ended_at IS NOT NULL
                 THEN 'ended, but nobody told when it started' END,
            CASE WHEN a.told AND a.started_at IS NULL AND a.ended_at IS NULL
-                THEN 'placed, but nobody told that it started' END
+                THEN 'placed, but nobody told that it started' END,
+           CASE WHEN a.started_at > a.updated_at + interval '1 day'
+                THEN 'starts in the future' END,
+           CASE WHEN a.state = 3 AND a.exit_code <> 0
+                THEN 'completed, with exit code ' || a.exit_code END,
+           CASE WHEN a.state = 4 AND a.exit_code = 0 THEN 'failed, with exit code 0' END
        ], NULL)
        || ARRAY(SELECT 'host ' || p.host || ' has never reported'
                 FROM rdmesh_store.placements p

@@ -46,7 +46,7 @@ pub(crate) async fn ensure(connection: &mut PgConnection) -> Result<ReaderRole, 
 }
 
 /// What the role may do beyond reading the views is taken away as far as the collector's
-/// role may: temporary tables, writing, and queries without an end. A role or a database
+/// role may: temporary tables, writing (large objects from Postgres 16 on), and queries without an end. A role or a database
 /// that somebody else made stays as that one wants it.
 async fn restrain(connection: &mut PgConnection) -> Result<(), StoreError> {
     for statement in [

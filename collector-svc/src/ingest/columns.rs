@@ -3,6 +3,7 @@
 use rdmesh_store::text::storable;
 
 use crate::ingest::limits::{COUNT_MAX, ERRNO_MAX, TEXT_MAX_BYTES};
+use crate::times::BadTime;
 
 /// Why an item is refused: which field, what is wrong, what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +37,12 @@ pub(crate) enum Refusal {
         table: String,
         rows: usize,
     },
+    /// A time that is none.
+    #[error(transparent)]
+    Time(BadTime),
+    /// An item without content, or of a newer contract.
+    #[error("item is missing, or of a kind that this collector does not know: is the agent newer?")]
+    NoItem,
     /// A value that is not allowed.
     #[error("{field} is {value}; allowed: {allowed}")]
     Value {

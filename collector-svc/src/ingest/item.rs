@@ -115,9 +115,7 @@ impl Reader {
                 "hello comes first and once",
             )),
             // A newer agent's item, or none at all.
-            None => Err(Refusal::missing(
-                "item (or it is of a kind that this collector does not know)",
-            )),
+            None => Err(Refusal::NoItem),
         }
     }
 

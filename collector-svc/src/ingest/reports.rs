@@ -37,6 +37,11 @@ pub(crate) fn probe_report(report: &ProbeReport) -> Result<StoredReport, Refusal
     let count = |field: &str, value: u32| {
         i32::try_from(value).map_err(|_| Refusal::value(field, value, "0 to 2147483647"))
     };
+    if report.logical_attached > report.logical_total {
+        let allowed = "at most probe_report.logical_total";
+        let field = "probe_report.logical_attached";
+        return Err(Refusal::value(field, report.logical_attached, allowed));
+    }
     let probes = report
         .probes
         .iter()
@@ -88,7 +93,7 @@ pub(crate) fn inventory(
         )?;
     }
     let seen_at = times::optional("inventory.seen_at", inventory.seen_at.as_ref())
-        .map_err(|bad| Refusal::value("inventory.seen_at", bad, "a time"))?
+        .map_err(Refusal::Time)?
         .unwrap_or(received_at);
     let gpu = inventory.gpu.as_ref();
     Ok(InventoryReport {

@@ -143,6 +143,8 @@ pub(crate) fn rows(
     let mut counts = counters(snapshot.counters.as_ref(), &tables)?;
     counts.extend(cgroup_counters(snapshot.cgroup_counters.as_ref(), &tables)?);
     let mut drops = losses("drops", DropKind::Ring, snapshot.drops.as_ref(), &tables)?;
+    // Not kept in rows of its own; the exact message is.
+    losses("unseen", DropKind::Ring, snapshot.unseen.as_ref(), &tables)?;
     drops.extend(losses(
         "overflow",
         DropKind::CounterMap,

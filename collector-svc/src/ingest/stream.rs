@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
+use rdmesh_proto::collector::v1::report_request::Item as Sent;
 use rdmesh_proto::collector::v1::{Ack, ReportRequest, ReportResponse, report_response};
 use rdmesh_services::shutdown::Closing;
 use rdmesh_store::ingest::Item;
@@ -126,6 +127,11 @@ impl Stream {
             .ok()
             .filter(|sequence| (1..=SEQUENCE_MAX).contains(sequence));
         let Some(sequence) = stored else {
+            if let Some(Sent::Hello(_)) = request.item {
+                let reason = "a second hello; hello comes first and once".to_owned();
+                self.ledger.refuse(request.sequence, reason);
+                return None;
+            }
             let reason = format!(
                 "sequence is {}; items are counted from 1 to {SEQUENCE_MAX}",
                 request.sequence

@@ -166,7 +166,8 @@ fn signatures(
     let table = Table::new("signatures", ROWS_MAX, columns.driver.len())?;
     table.columns("driver", &[("steps", columns.steps.len())])?;
     let steps = Table::new("signatures.step_probe", ROWS_MAX, columns.step_probe.len())?;
-    steps.columns("", &[("step_errno", columns.step_errno.len())])?;
+    Table::new("signatures", ROWS_MAX, columns.step_probe.len())?
+        .columns("step_probe", &[("step_errno", columns.step_errno.len())])?;
     let mut next = 0;
     let mut signatures = Vec::with_capacity(table.rows());
     for row in 0..table.rows() {
@@ -233,6 +234,10 @@ fn identity(job_id: &Text, requeue: u32, restart: u32, source: i32) -> (Identity
     };
     if job_id.text.is_empty() {
         return (nobody, None);
+    }
+    if job_id.changed {
+        let mark = "the job id that its task names was not storable: not UTF-8, NUL, or too long";
+        return (nobody, Some(mark.to_owned()));
     }
     match attempt::job_id("the job id that its task names", &job_id.text) {
         Ok(job_id) => {
