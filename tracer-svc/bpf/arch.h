@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Everything that differs between processors. */
 #ifndef RDMESH_ARCH_H
 #define RDMESH_ARCH_H

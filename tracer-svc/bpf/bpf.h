@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The few declarations of libbpf's bpf_helpers.h and bpf_core_read.h that the
  * programs need, so that building them takes clang and nothing else.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The shapes of the kernel's structs as far as the programs read them. Only
  * names matter here: offsets come from the running kernel's BTF at load.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* For tests only: its BTF says how record.h is laid out. */
 #include "bpf.h"
 #include "record.h"

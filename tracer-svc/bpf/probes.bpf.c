@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * What runs when a hooked function returns.
  *

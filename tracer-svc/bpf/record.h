@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What the kernel side hands to user space. src/record.rs holds the same
  * offsets as constants, and a test compares them with this file's own BTF.

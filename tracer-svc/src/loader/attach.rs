@@ -12,6 +12,7 @@ use crate::resolve::{
     Report, Symbols, find_tables, resolve,
 };
 
+use super::arch::REGISTER_ARGUMENTS;
 use super::entry::entry;
 use super::host::{self, Modules};
 use super::memory::KernelMemory;
@@ -22,10 +23,6 @@ use super::{LoadError, MAX_PROBES, Tracer, btf_error};
 /// The kernel's error for "not supported" that has no place in errno.h; from a
 /// tracing program it means that the function cannot have a trampoline.
 const ENOTSUPP: i32 = 524;
-
-/// Arguments in registers on the processors supported. More of them need a
-/// kernel of 6.2 or later on x86-64.
-const REGISTER_ARGUMENTS: u32 = 6;
 
 /// The BTFs of the modules of one look.
 struct ModuleBtfs<'k> {

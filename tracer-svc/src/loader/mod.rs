@@ -2,25 +2,25 @@
 //!
 //! # How probes are loaded
 //!
-//! 1. [`host`] and [`check`] find what makes loading impossible; [`host`] lists the loaded modules
-//!    that the catalogue names or that use `ib_core`.
-//! 2. The BTF of vmlinux and of those modules is read as bytes
-//!    ([`crate::btf`]). [`memory`] copies the data symbols of each driver that are
-//!    large enough to be a `struct ib_device_ops`, by running a small program
-//!    once, and [`crate::resolve`] tells tables from the rest.
+//! 1. `host` and `check` find out what makes loading impossible. `host` lists the
+//!    loaded modules that the catalogue names or that use `ib_core`.
+//! 2. The BTF of vmlinux and of those modules is read as bytes ([`crate::btf`]).
+//!    `memory` copies the data symbols of each driver that are large enough to be a
+//!    `struct ib_device_ops`, by running a small program once, and
+//!    [`crate::resolve::find_tables`] tells tables from the rest.
 //! 3. [`crate::resolve::resolve`] makes the plan: functions, how each was found,
 //!    what is missing and why.
-//! 4. For each module, [`object`] cuts the few structs that the program reads out
-//!    of the BTF and lets aya-obj fit the program to them (CO-RE), maps included.
-//!    aya itself cannot attach to a function in a module: it reads no split BTF.
-//! 5. For each function, [`entry`] writes the first instructions (where the
-//!    return value stands, how wide the comparison is, the probe's number), and
-//!    [`sys`] loads the whole for that function's BTF id in that module and
-//!    attaches it.
+//! 4. For each module, `object` cuts the few structs that the program reads out of
+//!    the BTF and lets aya-obj fit the program to them (CO-RE), maps included. aya
+//!    itself cannot attach to a function in a module: it reads no split BTF.
+//! 5. For each function, `entry` writes the first instructions (where the return
+//!    value stands, how wide the comparison is, the probe's number), and `sys`
+//!    loads the whole for that function's BTF id in that module and attaches it.
 //!
 //! Nothing is pinned: links, programs and maps are descriptors and end with the
 //! process. Everything read from the kernel is freed when the plan is attached.
 
+mod arch;
 mod attach;
 mod check;
 mod counts;
