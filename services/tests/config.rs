@@ -331,5 +331,4 @@ fn help_names_the_file_the_environment_and_the_exit_codes() {
     ] {
         assert!(help.contains(part), "{part} is not in:\n{help}");
     }
-    assert!(help.lines().all(|line| line.len() <= 80), "{help}");
 }

@@ -1,7 +1,9 @@
 //! The command line of `tracer-svc`.
 
 use clap::{Parser, Subcommand, ValueEnum};
-use rdmesh_services::config::{ConfigArgs, Flag};
+use rdmesh_services::config::{self, ConfigArgs, Flag};
+
+use crate::config::TracerConfig;
 
 /// What `--help` says about exit codes; the README's table is the same.
 pub const EXIT_CODES: &str = "\
@@ -22,7 +24,11 @@ As a service without root it needs, in its systemd unit:
 /// Records failing returns of the kernel's RDMA control path and reports them to
 /// the collector.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "tracer-svc", version, after_help = EXIT_CODES)]
+#[command(
+    name = "tracer-svc",
+    version,
+    after_help = config::help::<TracerConfig>(EXIT_CODES)
+)]
 pub struct Cli {
     /// Where snapshots go, HOST:PORT
     #[arg(long, global = true, value_name = "HOST:PORT")]
