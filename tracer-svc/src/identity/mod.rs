@@ -17,4 +17,4 @@ pub use cgroup_path::job_id_of_cgroup_path;
 pub use cgroups::{CgroupInfo, Cgroups, Hierarchy};
 pub use environment::{EnvironmentReader, FromEnvironment};
 pub use process::{ProcessReader, ReadProcessError};
-pub use registry::{Registry, Who};
+pub use registry::{Refusals, Registry, Who};

@@ -81,6 +81,16 @@ pub struct Registry {
     processes: ProcessReader,
     cgroups: Cgroups,
     known: Lru<Process, Who>,
+    refusals: Refusals,
+}
+
+/// Values that named a job and were not taken, since the run began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Processes that had one.
+    pub processes: u64,
+    /// The last of them: its number, and why.
+    pub last: Option<(u32, RefusedValue)>,
 }
 
 impl Registry {
@@ -91,6 +101,7 @@ impl Registry {
             processes,
             cgroups,
             known: Lru::new(KNOWN_PROCESSES),
+            refusals: Refusals::default(),
         }
     }
 
@@ -143,6 +154,12 @@ impl Registry {
         self.cgroups.search(ids);
     }
 
+    /// Values that were not taken.
+    #[must_use]
+    pub fn refusals(&self) -> Refusals {
+        self.refusals
+    }
+
     /// Processes that are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -162,6 +179,10 @@ impl Registry {
     }
 
     fn remember(&mut self, process: Process, cgroup_id: u64, who: Who, known: bool) {
+        if let Some(why) = who.refused {
+            self.refusals.processes += 1;
+            self.refusals.last = Some((process.0, why));
+        }
         match (&who.attempt, known) {
             (Some(attempt), _) => self
                 .cgroups
@@ -246,6 +267,9 @@ mod tests {
         assert_eq!(who.attempt.as_ref().unwrap().to_string(), "6/2");
         assert_eq!(who.source, Source::Cgroup);
         assert_eq!(who.refused, Some(RefusedValue::Forbidden));
+        let refusals = registry.refusals();
+        assert_eq!(refusals.processes, 1);
+        assert_eq!(refusals.last, Some((9, RefusedValue::Forbidden)));
     }
 
     #[test]

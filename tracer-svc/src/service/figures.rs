@@ -40,6 +40,7 @@ struct State {
     chains_left_out: u64,
     co_signals_left_out: u64,
     undecoded: u64,
+    refused: u64,
 }
 
 impl Figures {
@@ -104,6 +105,10 @@ impl Figures {
 
     pub(super) fn count_co_signal_left_out(&self) {
         self.lock().co_signals_left_out += 1;
+    }
+
+    pub(super) fn count_refused(&self, processes: u64) {
+        self.lock().refused += processes;
     }
 
     pub(super) fn count_undecoded(&self) {
@@ -238,6 +243,7 @@ impl Figures {
                     ("chain", state.chains_left_out),
                     ("co_signal", state.co_signals_left_out),
                     ("undecoded", state.undecoded),
+                    ("job_id", state.refused),
                 ];
                 for (kind, count) in kinds {
                     observer.observe(count, &[KeyValue::new("kind", kind)]);

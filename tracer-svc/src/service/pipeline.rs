@@ -78,6 +78,8 @@ pub struct Pipeline<K, O> {
     counters: Counters,
     /// A record named a device that the last scan did not see.
     unknown_device: bool,
+    /// Processes with a refused job id that were told already.
+    refusals_told: u64,
 }
 
 impl<K: Kernel, O: Outputs> Pipeline<K, O> {
@@ -105,6 +107,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             inventories: Inventories::default(),
             counters: Counters::default(),
             unknown_device: false,
+            refusals_told: 0,
         };
         pipeline.scan_host();
         pipeline.send_report();
@@ -279,11 +282,24 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             .maker
             .make(clock, &aggregate, &self.counters, &mut around);
         self.figures.count_message(&made);
+        self.tell_refusals();
         self.outputs.push(match made {
             Made::Snapshot(snapshot) => (*snapshot).into(),
             Made::Heartbeat(heartbeat) => heartbeat.into(),
         });
         self.publish();
+    }
+
+    /// One line for an interval, however many processes had such a value: a job
+    /// that starts a thousand of them must not fill the log.
+    fn tell_refusals(&mut self) {
+        let refusals = self.registry.refusals();
+        let new = refusals.processes.saturating_sub(self.refusals_told);
+        if let (1.., Some((tgid, why))) = (new, refusals.last) {
+            self.refusals_told = refusals.processes;
+            self.figures.count_refused(new);
+            tracing::warn!(processes = new, tgid, %why, "a job id or attempt was not taken");
+        }
     }
 
     fn observed(&mut self, chain: &Chain, who: &Who) -> ObservedFailure {
