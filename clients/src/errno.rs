@@ -4,6 +4,7 @@
 
 use std::str::FromStr;
 
+use rdmesh_proto::errno;
 use serde::Serialize;
 
 /// An error number of a Linux kernel: 1 to 4095 (`MAX_ERRNO`).
@@ -28,10 +29,7 @@ impl Errno {
 
 /// The name of a number, where Linux has one.
 pub fn name_of(number: u32) -> Option<&'static str> {
-    NAMES
-        .iter()
-        .find(|(_, n)| *n == number)
-        .map(|(name, _)| *name)
+    i32::try_from(number).ok().and_then(errno::known_name)
 }
 
 impl FromStr for Errno {
@@ -42,10 +40,7 @@ impl FromStr for Errno {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let number = match digits.parse::<u32>() {
             Ok(number) => Some(number),
-            Err(_) => NAMES
-                .iter()
-                .find(|(n, _)| n.eq_ignore_ascii_case(text))
-                .map(|(_, n)| *n),
+            Err(_) => number_of(text),
         };
         number
             .filter(|n| (1..=MAX_ERRNO).contains(n))
@@ -54,161 +49,19 @@ impl FromStr for Errno {
     }
 }
 
-/// First the name that is shown, then other names of the same number.
-const NAMES: &[(&str, u32)] = &[
-    ("EPERM", 1),
-    ("ENOENT", 2),
-    ("ESRCH", 3),
-    ("EINTR", 4),
-    ("EIO", 5),
-    ("ENXIO", 6),
-    ("E2BIG", 7),
-    ("ENOEXEC", 8),
-    ("EBADF", 9),
-    ("ECHILD", 10),
-    ("EAGAIN", 11),
-    ("ENOMEM", 12),
-    ("EACCES", 13),
-    ("EFAULT", 14),
-    ("ENOTBLK", 15),
-    ("EBUSY", 16),
-    ("EEXIST", 17),
-    ("EXDEV", 18),
-    ("ENODEV", 19),
-    ("ENOTDIR", 20),
-    ("EISDIR", 21),
-    ("EINVAL", 22),
-    ("ENFILE", 23),
-    ("EMFILE", 24),
-    ("ENOTTY", 25),
-    ("ETXTBSY", 26),
-    ("EFBIG", 27),
-    ("ENOSPC", 28),
-    ("ESPIPE", 29),
-    ("EROFS", 30),
-    ("EMLINK", 31),
-    ("EPIPE", 32),
-    ("EDOM", 33),
-    ("ERANGE", 34),
-    ("EDEADLK", 35),
-    ("ENAMETOOLONG", 36),
-    ("ENOLCK", 37),
-    ("ENOSYS", 38),
-    ("ENOTEMPTY", 39),
-    ("ELOOP", 40),
-    ("ENOMSG", 42),
-    ("EIDRM", 43),
-    ("ECHRNG", 44),
-    ("EL2NSYNC", 45),
-    ("EL3HLT", 46),
-    ("EL3RST", 47),
-    ("ELNRNG", 48),
-    ("EUNATCH", 49),
-    ("ENOCSI", 50),
-    ("EL2HLT", 51),
-    ("EBADE", 52),
-    ("EBADR", 53),
-    ("EXFULL", 54),
-    ("ENOANO", 55),
-    ("EBADRQC", 56),
-    ("EBADSLT", 57),
-    ("EBFONT", 59),
-    ("ENOSTR", 60),
-    ("ENODATA", 61),
-    ("ETIME", 62),
-    ("ENOSR", 63),
-    ("ENONET", 64),
-    ("ENOPKG", 65),
-    ("EREMOTE", 66),
-    ("ENOLINK", 67),
-    ("EADV", 68),
-    ("ESRMNT", 69),
-    ("ECOMM", 70),
-    ("EPROTO", 71),
-    ("EMULTIHOP", 72),
-    ("EDOTDOT", 73),
-    ("EBADMSG", 74),
-    ("EOVERFLOW", 75),
-    ("ENOTUNIQ", 76),
-    ("EBADFD", 77),
-    ("EREMCHG", 78),
-    ("ELIBACC", 79),
-    ("ELIBBAD", 80),
-    ("ELIBSCN", 81),
-    ("ELIBMAX", 82),
-    ("ELIBEXEC", 83),
-    ("EILSEQ", 84),
-    ("ERESTART", 85),
-    ("ESTRPIPE", 86),
-    ("EUSERS", 87),
-    ("ENOTSOCK", 88),
-    ("EDESTADDRREQ", 89),
-    ("EMSGSIZE", 90),
-    ("EPROTOTYPE", 91),
-    ("ENOPROTOOPT", 92),
-    ("EPROTONOSUPPORT", 93),
-    ("ESOCKTNOSUPPORT", 94),
-    ("EOPNOTSUPP", 95),
-    ("EPFNOSUPPORT", 96),
-    ("EAFNOSUPPORT", 97),
-    ("EADDRINUSE", 98),
-    ("EADDRNOTAVAIL", 99),
-    ("ENETDOWN", 100),
-    ("ENETUNREACH", 101),
-    ("ENETRESET", 102),
-    ("ECONNABORTED", 103),
-    ("ECONNRESET", 104),
-    ("ENOBUFS", 105),
-    ("EISCONN", 106),
-    ("ENOTCONN", 107),
-    ("ESHUTDOWN", 108),
-    ("ETOOMANYREFS", 109),
-    ("ETIMEDOUT", 110),
-    ("ECONNREFUSED", 111),
-    ("EHOSTDOWN", 112),
-    ("EHOSTUNREACH", 113),
-    ("EALREADY", 114),
-    ("EINPROGRESS", 115),
-    ("ESTALE", 116),
-    ("EUCLEAN", 117),
-    ("ENOTNAM", 118),
-    ("ENAVAIL", 119),
-    ("EISNAM", 120),
-    ("EREMOTEIO", 121),
-    ("EDQUOT", 122),
-    ("ENOMEDIUM", 123),
-    ("EMEDIUMTYPE", 124),
-    ("ECANCELED", 125),
-    ("ENOKEY", 126),
-    ("EKEYEXPIRED", 127),
-    ("EKEYREVOKED", 128),
-    ("EKEYREJECTED", 129),
-    ("EOWNERDEAD", 130),
-    ("ENOTRECOVERABLE", 131),
-    ("ERFKILL", 132),
-    ("ERESTARTSYS", 512),
-    ("ERESTARTNOINTR", 513),
-    ("ERESTARTNOHAND", 514),
-    ("ENOIOCTLCMD", 515),
-    ("ERESTART_RESTARTBLOCK", 516),
-    ("EPROBE_DEFER", 517),
-    ("EOPENSTALE", 518),
-    ("ENOPARAM", 519),
-    ("EBADHANDLE", 521),
-    ("ENOTSYNC", 522),
-    ("EBADCOOKIE", 523),
-    ("ENOTSUPP", 524),
-    ("ETOOSMALL", 525),
-    ("ESERVERFAULT", 526),
-    ("EBADTYPE", 527),
-    ("EJUKEBOX", 528),
-    ("EIOCBQUEUED", 529),
-    ("ERECALLCONFLICT", 530),
-    ("ENOGRACE", 531),
-    ("EWOULDBLOCK", 11),
-    ("EDEADLOCK", 35),
-    ("ENOTSUP", 95),
-];
+/// The number of a name, in any case.
+fn number_of(text: &str) -> Option<u32> {
+    let usual = errno::ERRNOS
+        .iter()
+        .map(|(number, name, _)| (*name, number.unsigned_abs()));
+    usual
+        .chain(OTHER_NAMES)
+        .find(|(name, _)| name.eq_ignore_ascii_case(text))
+        .map(|(_, number)| number)
+}
+
+/// Other names of numbers that have a usual one.
+const OTHER_NAMES: [(&str, u32); 3] = [("EWOULDBLOCK", 11), ("EDEADLOCK", 35), ("ENOTSUP", 95)];
 
 #[cfg(test)]
 mod tests {

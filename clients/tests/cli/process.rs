@@ -156,7 +156,7 @@ fn a_closed_pipe_is_no_failure() {
     let fake = Fake::start();
     fake.state().failures = 3_000;
     let mut child = rdmesh(&["failures", "--limit", "3000"])
-        .env("RDMESH_COLLECTOR", fake.address.to_string())
+        .env("RDMESH_COLLECTOR", &fake.address)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -174,7 +174,7 @@ fn a_full_disk_is_a_failure() {
         .open("/dev/full")
         .unwrap();
     let output = rdmesh(&["fleet"])
-        .env("RDMESH_COLLECTOR", fake.address.to_string())
+        .env("RDMESH_COLLECTOR", &fake.address)
         .stdout(full)
         .output()
         .unwrap();
@@ -189,7 +189,7 @@ fn a_full_disk_is_a_failure() {
 #[test]
 fn the_collector_is_found_by_flag_variable_and_file() {
     let fake = Fake::start();
-    let address = fake.address.to_string();
+    let address = fake.address.clone();
     let closed = closed_address();
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join(".config/rdmesh");
@@ -264,7 +264,7 @@ fn on_terminal(fake: &Fake, arguments: &[&str], no_color: &str) -> String {
         .open(name)
         .unwrap();
     let mut child = rdmesh(arguments)
-        .env("RDMESH_COLLECTOR", fake.address.to_string())
+        .env("RDMESH_COLLECTOR", &fake.address)
         .env("TERM", "xterm")
         .env("NO_COLOR", no_color)
         .stdout(side)

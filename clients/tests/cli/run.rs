@@ -16,7 +16,7 @@ pub(crate) fn rdmesh(arguments: &[&str]) -> Command {
 }
 
 pub(crate) fn ask(fake: &Fake, arguments: &[&str]) -> Output {
-    let address = fake.address.to_string();
+    let address = fake.address.clone();
     rdmesh(arguments)
         .env("RDMESH_COLLECTOR", address)
         .output()
