@@ -231,7 +231,7 @@ async fn keep(lab: &Lab, host: &TracedHost) -> Result<()> {
     println!("\nLeft running. In another terminal:\n");
     println!(
         "  export RDMESH_COLLECTOR={address} PATH=$PATH:{}",
-        directory()?.display()
+        directories()?
     );
     println!("  rdmesh diagnose {JOB}");
     println!("  rdmesh failures");
@@ -248,12 +248,14 @@ async fn keep(lab: &Lab, host: &TracedHost) -> Result<()> {
     std::future::pending().await
 }
 
-fn directory() -> Result<PathBuf> {
-    let program = programs::find("rdmesh")?;
-    Ok(program
-        .parent()
-        .context("a program is in a directory")?
-        .to_path_buf())
+/// Directories of the programs that are named, as `PATH` takes them.
+fn directories() -> Result<String> {
+    let programs = [programs::find("rdmesh")?, grpcurl()?];
+    let parents = programs.iter().filter_map(|program| program.parent());
+    Ok(parents
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(":"))
 }
 
 #[cfg(test)]
