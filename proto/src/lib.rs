@@ -8,6 +8,8 @@
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::all, clippy::pedantic)]
 
+pub mod errno;
+
 /// The file descriptor set of every package below, encoded.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rdmesh.fds"));
 

@@ -11,13 +11,12 @@
 //! | [`jobs`] | attempts and placements |
 //! | [`query`] | failures, agents, probes |
 //! | [`evidence`] | all that a diagnosis looks at, and the verdicts |
-//! | [`errno`], [`text`] | names of errno values; text that Postgres can hold |
+//! | [`text`] | text that Postgres can hold |
 
 #![forbid(unsafe_code)]
 
 mod connect;
 mod copy;
-pub mod errno;
 mod error;
 pub mod evidence;
 pub mod ingest;
@@ -30,4 +29,5 @@ pub mod text;
 pub use connect::{Store, StoreOptions};
 pub use error::StoreError;
 pub use partitions::{FURTHEST_AHEAD, FURTHEST_BACK, Retained};
+pub use rdmesh_proto::errno;
 pub use reader::{READER_ROLE, ReaderRole};

@@ -51,7 +51,7 @@ fn every_member_shares_edition_licence_and_rust_version() {
 /// that a new arrow is drawn on purpose.
 fn allowed(member: &str) -> &'static [&'static str] {
     match member {
-        "rdmesh-services" | "rdmesh-client" | "rdmesh-tidy" => &["rdmesh-proto"],
+        "rdmesh-services" | "rdmesh-store" | "rdmesh-client" | "rdmesh-tidy" => &["rdmesh-proto"],
         "rdmesh-tracer" => &["rdmesh-proto", "rdmesh-services"],
         "rdmesh-shaper" => &["rdmesh-proto", "rdmesh-services", "rdmesh-dpdk-sys"],
         "rdmesh-collector" => &["rdmesh-proto", "rdmesh-services", "rdmesh-store"],

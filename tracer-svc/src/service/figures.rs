@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
+use rdmesh_proto::errno;
 use rdmesh_proto::tracer::v1 as wire;
 
-use super::errno::errno_name;
 use super::probe_report::probe_report;
 use crate::chain::Marks;
 use crate::counters::Counters;
@@ -187,7 +187,7 @@ impl Figures {
                         .report
                         .probe(count.probe)
                         .map_or_else(String::new, |p| p.function.clone());
-                    let errno = errno_name(u32::from(count.errno));
+                    let errno = errno::name(i32::from(count.errno));
                     observer.observe(
                         count.count,
                         &[

@@ -1,7 +1,6 @@
 //! The running tracer: from the kernel's events to snapshots on the uplink, the
 //! tracer's own gRPC service, and its metrics.
 
-mod errno;
 mod feed;
 mod figures;
 mod grpc;
@@ -15,7 +14,6 @@ mod uevents;
 #[cfg(test)]
 mod tests;
 
-pub use errno::errno_name;
 pub use feed::{Feed, FeedFull, SUBSCRIBER_EVENTS, SUBSCRIBERS, Subscription};
 pub use figures::Figures;
 pub use grpc::Tracer as TracerGrpc;

@@ -1,10 +1,10 @@
 //! From events to messages: everything that happens between two waits.
 
 use rdmesh_proto::common::v1::{AttemptId, ClockPair};
+use rdmesh_proto::errno;
 use rdmesh_proto::tracer::v1::{ChainStep, ObservedFailure};
 use rdmesh_services::uplink::{Item, UplinkHandle};
 
-use super::errno::errno_name;
 use super::feed::Feed;
 use super::figures::Figures;
 use super::kernel::Kernel;
@@ -341,7 +341,7 @@ fn step(record: &Record, report: &Report) -> ChainStep {
         module: probe.map_or_else(String::new, |p| snapshot::module(&p.module).to_owned()),
         layer: probe.map_or(0, |p| snapshot::layer(p.hook.layer).into()),
         errno: u32::from(record.errno),
-        errno_name: errno_name(u32::from(record.errno)),
+        errno_name: errno::name(i32::from(record.errno)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Names of errno values: all of Linux' user-visible ones on x86-64 and arm64
+//! What `errno_name` fields carry. Names of errno values: all of Linux' user-visible ones on x86-64 and arm64
 //! (`include/uapi/asm-generic/errno.h`) and the kernel-internal ones that drivers
 //! let slip through (`include/linux/errno.h`, among them 524 ENOTSUPP).
 
@@ -207,6 +207,11 @@ pub fn name(errno: i32) -> String {
 /// What a positive errno is called in words: `Bad address` for 14; none without a name.
 pub fn description(errno: i32) -> Option<&'static str> {
     lookup(errno).map(|(_, _, description)| *description)
+}
+
+/// The name of a positive errno where it has one.
+pub fn known_name(errno: i32) -> Option<&'static str> {
+    lookup(errno).map(|(_, name, _)| *name)
 }
 
 fn lookup(errno: i32) -> Option<&'static (i32, &'static str, &'static str)> {
