@@ -30,6 +30,9 @@ impl Scratch {
     /// it (a database that drops root's privileges has to).
     pub fn new() -> Result<Self> {
         let parent = parent()?;
+        // One at a time: a directory whose lock is not taken yet looks like one that a
+        // killed run left.
+        let _turn = Lock::wait(&parent.join("turn"))?;
         sweep(&parent);
         let path = tempfile::Builder::new()
             .prefix("r")
@@ -134,5 +137,19 @@ mod tests {
         fs::write(lock_file(&left), "").unwrap();
         let scratch = Scratch::new().unwrap();
         assert!(!left.exists() && scratch.path().exists());
+    }
+
+    #[test]
+    fn regression_a_fresh_directory_is_not_swept_by_another_run() {
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..40 {
+                        let scratch = Scratch::new().unwrap();
+                        fs::write(scratch.path().join("file"), "kept").unwrap();
+                    }
+                });
+            }
+        });
     }
 }
