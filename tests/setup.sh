@@ -36,6 +36,9 @@ cmd:rdma                                   iproute2          makes the lab's RDM
 cmd:qemu-system-x86_64                     qemu-system-x86   runs the lab's hosts
 glob:/usr/lib/postgresql/*/bin/initdb      postgresql        the lab's private database
 cmd:psql                                   postgresql-client shows the records by SQL
+cmd:depmod                                 kmod              orders kernel modules
+cmd:strip                                  binutils          keeps the hosts' images small
+file:/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring checks the kernels' signatures
 cmd:xz                                     xz-utils          unpacks kernel modules
 cmd:zstd                                   zstd              unpacks kernel modules
 cmd:python3                                python3           carries the pinned tools
