@@ -18,6 +18,10 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
+/// Signal numbers of Linux on x86-64 and arm64.
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
+
 /// Resolving and attaching takes 2 to 5 s under emulation on an idle machine.
 const ATTACH_LIMIT: Duration = Duration::from_secs(120);
 
@@ -310,6 +314,17 @@ impl TracedHost {
     pub async fn stop_tracer(&self, signal: i32, limit: Duration) -> Result<Exit> {
         self.host.kill(self.tracer, signal).await?;
         self.host.wait(self.tracer, limit).await
+    }
+
+    /// Holds the tracer's process still (`SIGSTOP`): the kernel goes on recording, and
+    /// nobody reads the ring.
+    pub async fn hold_tracer(&self) -> Result<()> {
+        self.host.kill(self.tracer, SIGSTOP).await
+    }
+
+    /// Lets it run again (`SIGCONT`).
+    pub async fn release_tracer(&self) -> Result<()> {
+        self.host.kill(self.tracer, SIGCONT).await
     }
 
     /// Starts the tracer again after [`TracedHost::stop_tracer`].
