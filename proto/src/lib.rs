@@ -1,5 +1,5 @@
-//! The wire contract of rdmesh: the types generated from `proto/rdmesh/**` and
-//! the file descriptor set that reflection serves.
+//! The wire contract of rdmesh: the types generated from `proto/rdmesh/**`, the file
+//! descriptor set that reflection serves, and how errnos and line rates are written.
 //!
 //! This crate holds what the `.proto` files say and never a rule of its own:
 //! validation lives with whoever receives a message.
@@ -9,6 +9,7 @@
 #![allow(clippy::all, clippy::pedantic)]
 
 pub mod errno;
+pub mod rate;
 
 /// The file descriptor set of every package below, encoded.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rdmesh.fds"));

@@ -15,7 +15,7 @@
 //! | [`tools`] | the commands that need no service |
 //! | [`bench`] | what the engine costs on this machine |
 //! | [`config`], [`service`] | the service around the data path |
-//! | [`rate`], [`text`] | line rates, times and their text |
+//! | [`rate`], [`text`] | line rates (the contract's), times and their text |
 
 pub mod bench;
 pub mod capture;
@@ -28,8 +28,9 @@ pub mod engine;
 pub mod inspect;
 pub mod meter;
 pub mod port;
-pub mod rate;
 pub mod replay;
 pub mod service;
 pub mod text;
 pub mod tools;
+
+pub use rdmesh_proto::rate;

@@ -277,7 +277,8 @@ impl Windows {
         }
     }
 
-    fn report(&self, wire: usize, window: WireWindow) {
+    fn report(&self, wire: usize, mut window: WireWindow) {
+        self.shared.describe(wire, &mut window);
         self.shared.publish(wire, &window);
         if let Err(error) = self.uplink.push(window) {
             tracing::error!(%error, "a window is not reported");

@@ -91,6 +91,16 @@ impl Shared {
         self.windows.subscribe()
     }
 
+    /// Says in a window what the wire was told, so that whoever reads windows knows it
+    /// without asking.
+    pub fn describe(&self, wire: usize, window: &mut proto::WireWindow) {
+        if let Some(told) = self.ledger().wires().get(wire) {
+            window.configured_rate_bps = bps(told.facts.configured);
+            window.expires_at = expiry(told);
+            window.policy_generation = told.generation;
+        }
+    }
+
     /// Hands a window of wire `wire` to whoever watches, and remembers what reports
     /// say of it.
     pub fn publish(&self, wire: usize, window: &proto::WireWindow) {
@@ -126,17 +136,13 @@ impl Shared {
     }
 
     fn wire(&self, wire: &WireControl, in_hardware: bool) -> proto::Wire {
-        let bps = |speed| match speed {
-            Speed::Unshaped => 0,
-            Speed::Rate(rate) => rate.bps(),
-        };
         proto::Wire {
             name: wire.facts.name.clone(),
             host: self.facts.host.clone(),
             virtual_function: wire.facts.virtual_function.clone(),
             rate_bps: bps(wire.speed()),
             configured_rate_bps: bps(wire.facts.configured),
-            expires_at: wire.changed.and_then(|(_, at)| at).map(Into::into),
+            expires_at: expiry(wire),
             bypass: wire.bypass,
             policy_generation: wire.generation,
             bypass_in_hardware: wire.bypass && in_hardware,
@@ -180,6 +186,18 @@ impl Shared {
             windows_given_up: seen.given_up,
         }
     }
+}
+
+/// As the contract holds it: 0 is not shaped.
+const fn bps(speed: Speed) -> u64 {
+    match speed {
+        Speed::Unshaped => 0,
+        Speed::Rate(rate) => rate.bps(),
+    }
+}
+
+fn expiry(wire: &WireControl) -> Option<prost_types::Timestamp> {
+    wire.changed.and_then(|(_, at)| at).map(Into::into)
 }
 
 fn outage(saved: &SavedOutage) -> proto::Outage {
