@@ -299,7 +299,7 @@ impl QueryService for Service {
             job: Some(job),
             verdict: Some(verdict),
             failures: vec![failure(0)],
-            totals: Vec::new(),
+            ..wire::DiagnoseResponse::default()
         }))
     }
 
@@ -335,8 +335,8 @@ impl QueryService for Service {
         let report = Some(tracer::ProbeReport::default());
         Ok(Response::new(wire::GetHostProbesResponse {
             host,
-            reported_at: None,
             report,
+            ..wire::GetHostProbesResponse::default()
         }))
     }
 }

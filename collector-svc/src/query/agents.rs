@@ -42,6 +42,7 @@ pub(crate) fn to_proto(status: AgentStatus, now: OffsetDateTime) -> Agent {
         snapshots_missing: count(status.missing),
         run_id: status.run_id.to_string(),
         boot_id: status.boot_id,
+        ..Agent::default()
     }
 }
 

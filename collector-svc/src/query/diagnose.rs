@@ -340,6 +340,7 @@ pub(crate) fn verdict_to_proto(verdict: Verdict) -> VerdictMessage {
                 layer: step.layer.into(),
             })
             .collect(),
+        ..VerdictMessage::default()
     }
 }
 

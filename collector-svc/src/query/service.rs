@@ -99,6 +99,7 @@ impl QueryService for Queries {
             verdict: Some(diagnose::verdict_to_proto(diagnosed.verdict)),
             failures: failures.map(failures::to_proto).collect(),
             totals: totals.map(diagnose::total_to_proto).collect(),
+            ..DiagnoseResponse::default()
         }))
     }
 
@@ -176,6 +177,7 @@ impl QueryService for Queries {
             host,
             reported_at: Some(times::to_proto(stored.received_at)),
             report: Some(report),
+            ..GetHostProbesResponse::default()
         }))
     }
 }

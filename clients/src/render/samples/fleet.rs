@@ -123,6 +123,7 @@ pub(crate) fn probes() -> HostProbes {
         host: "gpu-01".into(),
         reported_at: later(0),
         report: Some(report),
+        ..wire::GetHostProbesResponse::default()
     }
     .try_into()
     .unwrap()

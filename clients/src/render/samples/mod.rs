@@ -266,6 +266,7 @@ fn answer(verdict: wire::Verdict, totals: Vec<wire::FailureTotal>) -> Diagnosis 
         verdict: Some(verdict),
         failures: vec![wire_failure()],
         totals,
+        ..wire::DiagnoseResponse::default()
     }
     .try_into()
     .unwrap()
@@ -292,8 +293,7 @@ pub(crate) fn cannot_tell() -> Diagnosis {
             ..wire_job()
         }),
         verdict: Some(verdict),
-        failures: Vec::new(),
-        totals: Vec::new(),
+        ..wire::DiagnoseResponse::default()
     }
     .try_into()
     .unwrap()
@@ -372,8 +372,8 @@ pub(crate) fn hostile() -> Diagnosis {
     wire::DiagnoseResponse {
         job: Some(job),
         verdict: Some(verdict),
-        failures: vec![],
         totals,
+        ..wire::DiagnoseResponse::default()
     }
     .try_into()
     .unwrap()
