@@ -40,10 +40,11 @@ CREATE FUNCTION rdmesh_store.attach_name(kind smallint) RETURNS text
     SELECT CASE kind WHEN 1 THEN 'fexit' WHEN 2 THEN 'kretprobe' WHEN 3 THEN 'kretprobe_multi'
         ELSE '' END $$;
 
--- Sums stay within 64 bits, whatever was counted.
+-- Sums stay within 64 bits, whatever was counted. The sum of no rows stays NULL:
+-- LEAST would leave it out and answer with the bound.
 CREATE FUNCTION rdmesh_store.bounded(sum numeric) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT LEAST(sum, 9223372036854775807)::bigint $$;
+    SELECT (CASE WHEN sum > 9223372036854775807 THEN 9223372036854775807 ELSE sum END)::bigint $$;
 
 -- What each probe of a run counted and what it could not hand over.
 CREATE VIEW rdmesh_store.probe_counts AS

@@ -45,6 +45,9 @@ async fn sums_of_absurd_counts_stay_within_bounds() {
     let hosts = ["gpu-01".to_owned()];
     let watch = db.store.watch_of(&hosts, at(0), at(60)).await.unwrap();
     assert_eq!(watch[0].drops, i64::MAX);
+    // Before anything came, nothing was lost: the sum of no rows is not the largest.
+    let watch = db.store.watch_of(&hosts, at(-900), at(-600)).await.unwrap();
+    assert_eq!((watch[0].drops, watch[0].counter_overflow), (0, 0));
 }
 
 #[tokio::test]
