@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use rdmesh_client::moment::{Moment, MomentError};
 
 use crate::command;
@@ -45,11 +46,12 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Where the collector is
+    /// Where the collector is: HOST:PORT or unix:/PATH
     #[arg(
         long,
         global = true,
-        value_name = "HOST:PORT|unix:/PATH",
+        value_name = "ADDRESS",
+        value_hint = ValueHint::Hostname,
         help_heading = "Global options"
     )]
     pub(crate) collector: Option<String>,
@@ -114,6 +116,12 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
+/// A text that a list is narrowed down by. An empty one comes from a script whose
+/// variable is not set; everything is then not what it asked for.
+pub(crate) fn filter() -> impl TypedValueParser<Value = String> {
+    NonEmptyStringValueParser::new()
+}
+
 /// A time relative to this machine's clock.
 pub(crate) fn moment(text: &str) -> Result<Moment, MomentError> {
     Moment::parse(text, Moment::now())
@@ -157,6 +165,38 @@ mod tests {
     #[test]
     fn the_grammar_holds_together() {
         grammar().debug_assert();
+    }
+
+    /// Shells read some characters of a value's name as their own.
+    #[test]
+    fn value_names_are_plain_words() {
+        fn check(command: &clap::Command) {
+            for name in command.get_arguments().filter_map(|a| a.get_value_names()) {
+                for name in name {
+                    let plain = |c: char| c.is_ascii_alphanumeric() || "_=-/[]".contains(c);
+                    assert!(name.chars().all(plain), "{}: {name}", command.get_name());
+                }
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&grammar());
+    }
+
+    #[test]
+    fn an_empty_filter_is_refused() {
+        let refused = [
+            "failures --host=",
+            "failures --device=",
+            "failures --function=",
+            "job list --user=",
+            "job list --host=",
+        ];
+        for line in refused {
+            let arguments = ["rdmesh"].into_iter().chain(line.split(' '));
+            let arguments: Vec<OsString> = arguments.map(OsString::from).collect();
+            assert!(parse(&arguments).is_err(), "{line}");
+        }
+        assert!(parse(&["rdmesh", "probes", ""].map(OsString::from)).is_err());
     }
 
     #[test]

@@ -56,9 +56,14 @@ pub enum ClientError {
     /// The collector gave the question up.
     #[error("the collector gave the question up: {0}")]
     TooSlow(String),
-    /// The collector does not know this call.
-    #[error("the collector does not know this call: {0}")]
-    Unsupported(String),
+    /// What answers does not know this call.
+    #[error("what answers at {address} does not know this call{}", told(.reason))]
+    Unsupported {
+        /// Who was asked.
+        address: CollectorAddress,
+        /// Its words; may be empty.
+        reason: String,
+    },
     /// The collector failed.
     #[error("the collector failed: {0}")]
     Failed(String),
@@ -84,7 +89,7 @@ impl ClientError {
             ClientError::Denied(_) => "denied",
             ClientError::Busy { .. } => "busy",
             ClientError::TooSlow(_) => "too_slow",
-            ClientError::Unsupported(_) => "unsupported",
+            ClientError::Unsupported { .. } => "unsupported",
             ClientError::Failed(_) => "failed",
             ClientError::BadAnswer { .. } => "bad_answer",
         }
@@ -118,7 +123,12 @@ impl ClientError {
                      database"
                 )
             }
-            ClientError::Unsupported(_) | ClientError::BadAnswer { .. } => format!(
+            ClientError::Unsupported { .. } => format!(
+                "is it a collector (port {DEFAULT_PORT}) and no agent (7401, 7402)? If so, is it \
+                 older or newer than this program ({})? Update the older one",
+                env!("CARGO_PKG_VERSION")
+            ),
+            ClientError::BadAnswer { .. } => format!(
                 "is the collector older or newer than this program ({})? Update the older one",
                 env!("CARGO_PKG_VERSION")
             ),
@@ -129,6 +139,14 @@ impl ClientError {
     /// Whether the same read may succeed a moment later.
     pub fn is_passing(&self) -> bool {
         matches!(self, ClientError::Busy { .. })
+    }
+}
+
+/// `: reason`, unless there is none.
+fn told(reason: &str) -> String {
+    match reason {
+        "" => String::new(),
+        reason => format!(": {reason}"),
     }
 }
 
@@ -208,6 +226,13 @@ pub(crate) fn from_status(
             reason: innermost(source).to_string(),
         };
     }
+    // tonic's words for an HTTP answer without a status of gRPC: a web server.
+    if text.contains("grpc-status header missing") && status.code() != Code::Unavailable {
+        return ClientError::Unreachable {
+            address: address.clone(),
+            reason: format!("something answers there that speaks no gRPC ({text})"),
+        };
+    }
     match status.code() {
         Code::NotFound => ClientError::NotFound {
             what: subject.what.clone(),
@@ -221,7 +246,10 @@ pub(crate) fn from_status(
             reason: text,
             retry_after: retry_after(status),
         },
-        Code::Unimplemented => ClientError::Unsupported(text),
+        Code::Unimplemented => ClientError::Unsupported {
+            address: address.clone(),
+            reason: text,
+        },
         Code::DeadlineExceeded => ClientError::TooSlow(text),
         _ => ClientError::Failed(text),
     }
@@ -271,6 +299,18 @@ mod tests {
         for (code, kind) in kinds {
             assert_eq!(error_of(&Status::new(code, "x")).kind(), kind, "{code:?}");
         }
+    }
+
+    #[test]
+    fn a_web_server_is_no_collector() {
+        let text = "grpc-status header missing, mapped from HTTP status code";
+        let answer = |code, number: u16| error_of(&Status::new(code, format!("{text} {number}")));
+        let error = answer(Code::Unimplemented, 404);
+        assert_eq!(error.kind(), "unreachable");
+        assert!(error.to_string().contains("speaks no gRPC"), "{error}");
+        assert_eq!(answer(Code::PermissionDenied, 403).kind(), "unreachable");
+        // A proxy whose collector is being restarted.
+        assert_eq!(answer(Code::Unavailable, 503).kind(), "busy");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `rdmesh failures`.
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use rdmesh_client::errno::Errno;
 use rdmesh_client::model::failure::Failure;
 use rdmesh_client::queries::FailureFilter;
@@ -25,13 +25,13 @@ pub(crate) struct FailuresArgs {
     #[arg(long, value_name = "JOB[/ATTEMPT]")]
     job: Option<AttemptSelector>,
     /// On this host
-    #[arg(long)]
+    #[arg(long, value_parser = args::filter(), value_hint = ValueHint::Hostname)]
     host: Option<String>,
     /// On this RDMA device, such as mlx5_0
-    #[arg(long)]
+    #[arg(long, value_parser = args::filter())]
     device: Option<String>,
     /// With this kernel function in the chain
-    #[arg(long)]
+    #[arg(long, value_parser = args::filter())]
     function: Option<String>,
     /// With this error number, such as EFAULT or 14
     #[arg(long, allow_hyphen_values = true)]

@@ -1,10 +1,12 @@
 //! `rdmesh job start|place|end|list|show`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 
-use clap::{Args, Subcommand};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Args, Subcommand, ValueHint};
 use rdmesh_client::jobs::{JobEnd, JobFilter, JobStart};
-use rdmesh_client::model::job::{Job, JobState};
+use rdmesh_client::model::job::{Job, JobState, JobStateError};
 use rdmesh_client::{AttemptId, AttemptSelector, Client, ClientError, Moment, Placement};
 use serde::Serialize;
 
@@ -51,11 +53,8 @@ pub(crate) struct StartArgs {
     /// A class of your own, such as training
     #[arg(long)]
     class: Option<String>,
-    /// Where it runs; can be repeated
-    #[arg(
-        long = "host",
-        value_name = "HOST[:ranks=0-7][:devices=mlx5_0,…][:gpus=…][:vfs=…]"
-    )]
+    /// Where it runs, HOST[:ranks=0-7][:devices=mlx5_0,…][:gpus=…][:vfs=…]; can be repeated
+    #[arg(long = "host", value_name = "PLACEMENT", value_hint = ValueHint::Hostname)]
     hosts: Vec<Placement>,
     /// When it began; without: now
     #[arg(long, value_name = "TIME", value_parser = args::moment)]
@@ -73,11 +72,13 @@ pub(crate) struct PlaceArgs {
     /// JOB, JOB/REQUEUE or JOB/REQUEUE.RESTART
     #[arg(value_name = "JOB[/ATTEMPT]")]
     attempt: AttemptSelector,
-    /// Where it runs too; can be repeated; a host that is named again is replaced
+    /// Where it runs too, HOST[:ranks=0-7][:devices=mlx5_0,…][:gpus=…][:vfs=…]; can be repeated;
+    /// a host that is named again is replaced
     #[arg(
         long = "host",
         required = true,
-        value_name = "HOST[:ranks=0-7][:devices=mlx5_0,…][:gpus=…][:vfs=…]"
+        value_name = "PLACEMENT",
+        value_hint = ValueHint::Hostname
     )]
     hosts: Vec<Placement>,
 }
@@ -92,9 +93,8 @@ pub(crate) struct EndArgs {
     /// JOB, JOB/REQUEUE or JOB/REQUEUE.RESTART
     #[arg(value_name = "JOB[/ATTEMPT]")]
     attempt: AttemptSelector,
-    /// completed, failed, cancelled, timeout, out_of_memory or node_fail; without: completed for
-    /// exit code 0, failed for any other
-    #[arg(long, group = "how", value_parser = end_state)]
+    /// How it ended; without: completed for exit code 0, failed for any other
+    #[arg(long, group = "how", value_parser = States::END)]
     state: Option<JobState>,
     /// Its exit code
     #[arg(long, group = "how", value_name = "N", allow_hyphen_values = true)]
@@ -111,13 +111,13 @@ pub(crate) struct EndArgs {
 #[command(after_help = "Example:\n  rdmesh job list --state failed --since 1d")]
 pub(crate) struct ListArgs {
     /// Of this user
-    #[arg(long)]
+    #[arg(long, value_parser = args::filter())]
     user: Option<String>,
     /// That ran on this host
-    #[arg(long)]
+    #[arg(long, value_parser = args::filter(), value_hint = ValueHint::Hostname)]
     host: Option<String>,
     /// In this state, such as failed
-    #[arg(long)]
+    #[arg(long, value_parser = States::ANY)]
     state: Option<JobState>,
     /// From then on: an age such as 1h, or a time such as 2026-01-31T14:05:00Z
     #[arg(long, value_name = "TIME", value_parser = args::moment)]
@@ -174,6 +174,54 @@ fn end_state(text: &str) -> Result<JobState, String> {
     }
 }
 
+/// Reads a state, and tells help and completions which ones there are.
+#[derive(Clone, Copy)]
+struct States {
+    read: fn(&str) -> Result<JobState, String>,
+    all: &'static [JobState],
+}
+
+impl States {
+    const ANY: States = States {
+        read: |text| {
+            text.parse()
+                .map_err(|error: JobStateError| error.to_string())
+        },
+        all: JobState::ALL,
+    };
+
+    /// Those in which a job ends.
+    const END: States = States {
+        read: end_state,
+        all: &[
+            JobState::Completed,
+            JobState::Failed,
+            JobState::Cancelled,
+            JobState::Timeout,
+            JobState::OutOfMemory,
+            JobState::NodeFail,
+        ],
+    };
+}
+
+impl TypedValueParser for States {
+    type Value = JobState;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<JobState, clap::Error> {
+        TypedValueParser::parse_ref(&self.read, command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = self.all.iter().map(|state| state.name());
+        Some(Box::new(names.map(PossibleValue::new)))
+    }
+}
+
 pub(crate) async fn run(
     command: &JobCommand,
     client: &Client,
@@ -206,11 +254,23 @@ async fn start(args: &StartArgs, client: &Client, output: &mut Output) -> Result
         job_class: told(&args.class),
         started_at: args.at,
         placements: args.hosts.clone(),
-        labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+        labels: labels(&args.labels)?,
     };
     let job = client.start_job(start).await?;
     output.answer(&JobChange { job }, render::job::change)?;
     Ok(())
+}
+
+/// Each key once: of two values one would be lost.
+fn labels(told: &[(String, String)]) -> Result<BTreeMap<String, String>, CommandError> {
+    let mut labels = BTreeMap::new();
+    for (key, value) in told {
+        if labels.insert(key.clone(), value.clone()).is_some() {
+            let text = format!("--label {key}=… is given twice; give each key once");
+            return Err(CommandError::Usage(text));
+        }
+    }
+    Ok(labels)
 }
 
 async fn end(args: &EndArgs, client: &Client, output: &mut Output) -> Result<(), CommandError> {

@@ -1,8 +1,9 @@
 //! `rdmesh probes HOST`.
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use rdmesh_client::Client;
 
+use crate::args;
 use crate::exit::{Code, CommandError};
 use crate::output::Output;
 use crate::render;
@@ -16,6 +17,7 @@ Examples:
 #[command(after_help = EXAMPLE)]
 pub(crate) struct ProbesArgs {
     /// The host, as rdmesh fleet shows it
+    #[arg(value_parser = args::filter(), value_hint = ValueHint::Hostname)]
     host: String,
 }
 

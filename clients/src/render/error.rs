@@ -59,7 +59,7 @@ mod tests {
                 reason: refused,
             }),
             shown(ClientError::Timeout {
-                address,
+                address: address.clone(),
                 seconds: 15,
             }),
             shown(ClientError::NotFound {
@@ -77,9 +77,14 @@ mod tests {
             }),
             shown(ClientError::TooSlow("the query took more than 5 s".into())),
             shown(ClientError::Denied("readers cannot end jobs".into())),
-            shown(ClientError::Unsupported(
-                "rdmesh.collector.v1.QueryService".into(),
-            )),
+            shown(ClientError::Unsupported {
+                address: address.clone(),
+                reason: "rdmesh.collector.v1.QueryService".into(),
+            }),
+            shown(ClientError::Unsupported {
+                address,
+                reason: String::new(),
+            }),
             shown(ClientError::BadAnswer {
                 field: "job",
                 reason: "it is missing".into(),

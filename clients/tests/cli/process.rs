@@ -120,6 +120,20 @@ fn a_time_that_ends_before_it_begins_is_told_in_the_users_words() {
 }
 
 #[test]
+fn a_label_that_is_given_twice_is_refused_before_anybody_is_told() {
+    let fake = Fake::start();
+    let arguments = ["job", "start", "4711", "--label", "a=b", "--label", "a=c"];
+    let output = ask(&fake, &arguments);
+    assert_eq!(code(&output), 2);
+    assert!(
+        stderr(&output).contains("--label a=… is given twice"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fake.state().calls, 0);
+}
+
+#[test]
 fn a_collector_at_a_socket_of_the_file_system_is_asked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("collector.sock");
@@ -311,6 +325,7 @@ fn completions_are_scripts_of_their_shell() {
         let output = rdmesh(&["completions", shell]).output().unwrap();
         assert_eq!(code(&output), 0);
         assert!(stdout(&output).contains("diagnose"), "{shell}");
+        assert!(stdout(&output).contains("out_of_memory"), "{shell}");
     }
     let script = rdmesh(&["completions", "bash"]).output().unwrap().stdout;
     let mut bash = Command::new("bash")
