@@ -52,6 +52,9 @@ pub struct Agent {
     pub failures: u64,
     /// Records dropped since its run began.
     pub drops: u64,
+    /// Calls that the kernel hid from its probes since its run began: whether they
+    /// failed is not known.
+    pub unseen: u64,
     /// Snapshots stored.
     pub snapshots: u64,
     /// Snapshots that never came.
@@ -80,6 +83,7 @@ impl From<wire::Agent> for Agent {
             logical_total: a.logical_total,
             failures: a.failures,
             drops: a.drops,
+            unseen: a.unseen,
             snapshots: a.snapshots,
             snapshots_missing: a.snapshots_missing,
             run_id: text(a.run_id),

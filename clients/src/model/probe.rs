@@ -41,6 +41,36 @@ wire_enum! {
     }
 }
 
+wire_enum! {
+    /// Why a probe is missing.
+    MissingReason from rdmesh_proto::tracer::v1::MissingReason {
+        ModuleNotLoaded => "module_not_loaded",
+        NoDriver => "no_driver",
+        NoSuchFunction => "no_such_function",
+        ChangedByCompiler => "changed_by_compiler",
+        NotDescribed => "not_described",
+        NoBtf => "no_btf",
+        NotTraceable => "not_traceable",
+        DriverHasNoOperation => "driver_has_no_operation",
+        NoReturnValue => "no_return_value",
+        RefusedByKernel => "refused_by_kernel",
+        Detached => "detached",
+    }
+}
+
+impl MissingReason {
+    /// Nothing is there that could be watched, now or at all.
+    #[must_use]
+    pub fn is_absence(self) -> bool {
+        matches!(
+            self,
+            MissingReason::ModuleNotLoaded
+                | MissingReason::NoDriver
+                | MissingReason::DriverHasNoOperation
+        )
+    }
+}
+
 /// One hook of the catalogue on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probe {
@@ -64,10 +94,15 @@ pub struct Probe {
     pub attached_by: Option<AttachKind>,
     /// Why it is missing, or what replaced it.
     pub reason: Option<String>,
+    /// Why it is missing, for programs.
+    pub missing_because: Vec<MissingReason>,
     /// Failing returns since the run began.
     pub failures: u64,
     /// Records dropped since the run began.
     pub drops: u64,
+    /// Calls that the kernel hid from the probe since the run began: whether they
+    /// failed is not known.
+    pub unseen: u64,
     /// How its place was found.
     pub found_by: Option<String>,
 }
@@ -91,6 +126,8 @@ pub struct HostProbes {
     pub logical_total: u32,
     /// What keeps all probes away.
     pub obstacle: Option<String>,
+    /// What is odd about the report.
+    pub marks: Vec<String>,
     /// Every hook of the catalogue.
     pub probes: Vec<Probe>,
 }
@@ -109,8 +146,10 @@ impl From<tracer::Probe> for Probe {
             state: p.state.into(),
             attached_by: (attached_by != AttachKind::Unspecified).then_some(attached_by),
             reason: text(p.reason),
+            missing_because: p.missing_because.into_iter().map(Into::into).collect(),
             failures: p.failures,
             drops: p.drops,
+            unseen: p.unseen,
             found_by: text(p.found_by),
         }
     }
@@ -130,6 +169,7 @@ impl TryFrom<wire::GetHostProbesResponse> for HostProbes {
             logical_attached: report.logical_attached,
             logical_total: report.logical_total,
             obstacle: text(report.obstacle),
+            marks: answer.marks,
             probes: report.probes.into_iter().map(Into::into).collect(),
         })
     }

@@ -82,9 +82,13 @@ pub struct Verdict {
     pub verb: Option<Verb>,
     /// The deciding chain, innermost first.
     pub chain: Vec<ChainStep>,
+    /// Rows of failures that were looked at, the first of the attempt.
+    pub failures_looked_at: u64,
+    /// Rows of failures that the attempt has.
+    pub failures_total: u64,
 }
 
-/// Exact failing returns of an attempt.
+/// Failing returns of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailureTotal {
     /// Where.
@@ -103,8 +107,8 @@ pub struct FailureTotal {
     pub count: u64,
 }
 
-/// Failures that the collector sends with a verdict at most; an answer that holds
-/// as many may have left some out.
+/// Failures that the collector sends with a verdict at most; the answer of one that
+/// does not say how many there are may have left some out when it holds as many.
 pub const MAX_VERDICT_FAILURES: usize = 200;
 
 /// A verdict with the job and the failures that it looked at.
@@ -122,8 +126,11 @@ pub struct Diagnosis {
     pub job: Job,
     /// First to last, bounded.
     pub failures: Vec<Failure>,
-    /// Exact counts.
+    /// Failing returns: exact where `unseen` is 0, else at least so many.
     pub totals: Vec<FailureTotal>,
+    /// Calls on the attempt's hosts, while it ran, that the kernel hid from the
+    /// probes.
+    pub unseen: u64,
 }
 
 impl Verdict {
@@ -152,6 +159,8 @@ impl Verdict {
             next_steps: v.next_steps,
             verb: (verb != Verb::Unspecified).then_some(verb),
             chain: v.chain.into_iter().map(Into::into).collect(),
+            failures_looked_at: v.failures_looked_at,
+            failures_total: v.failures_total,
         }
     }
 }
@@ -181,11 +190,15 @@ impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
         job.marks.append(&mut odd);
         Ok(Diagnosis {
             ranks: deciding_ranks(&verdict, &failures),
-            ranks_cut: failures.len() >= MAX_VERDICT_FAILURES,
+            ranks_cut: match usize::try_from(verdict.failures_total) {
+                Ok(0) => failures.len() >= MAX_VERDICT_FAILURES,
+                total => total.is_ok_and(|total| failures.len() < total) || total.is_err(),
+            },
             verdict,
             job,
             failures,
             totals: answer.totals.into_iter().map(Into::into).collect(),
+            unseen: answer.unseen,
         })
     }
 }

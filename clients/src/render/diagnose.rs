@@ -3,7 +3,7 @@
 
 use rdmesh_client::Moment;
 use rdmesh_client::model::failure::ChainStep;
-use rdmesh_client::model::verdict::{Confidence, Diagnosis, FailureTotal, Verdict, VerdictClass};
+use rdmesh_client::model::verdict::{Confidence, Diagnosis, Verdict, VerdictClass};
 use rdmesh_client::model::{Layer, Verb};
 
 use super::printable::printable;
@@ -20,7 +20,7 @@ const MAX_TOTALS: usize = 20;
 
 const CHAIN_COLUMNS: [Column; 5] = [
     Column::fixed(""),
-    Column::name(""),
+    Column::function(""),
     Column::name("").dear(0),
     Column::fixed(""),
     Column::prose("", 24),
@@ -29,7 +29,7 @@ const CHAIN_COLUMNS: [Column; 5] = [
 const TOTAL_COLUMNS: [Column; 6] = [
     Column::name("HOST"),
     Column::fixed("LAYER").cheap(1),
-    Column::name("FUNCTION"),
+    Column::function("FUNCTION"),
     Column::name("MODULE").cheap(0),
     Column::fixed("ERRNO"),
     Column::number("COUNT"),
@@ -71,7 +71,7 @@ pub(crate) fn text(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String 
     out.push_str(&points("Evidence", "  + ", &verdict.evidence, style));
     out.push_str(&points("Against it", "  - ", &verdict.against, style));
     out.push_str(&points("Not watched", "  ? ", &verdict.unwatched, style));
-    out.push_str(&totals(&diagnosis.totals, style));
+    out.push_str(&totals(diagnosis, style));
     out
 }
 
@@ -108,7 +108,11 @@ fn headline(diagnosis: &Diagnosis) -> String {
 }
 
 fn title(text: &str, style: &Style) -> String {
-    format!("\n{}\n", style.paint(Ink::Heading, text))
+    let lines = wrap(text, "", style.prose_columns());
+    let painted = lines
+        .lines()
+        .map(|line| style.paint(Ink::Heading, line) + "\n");
+    format!("\n{}", painted.collect::<String>())
 }
 
 fn points(heading: &str, bullet: &str, items: &[String], style: &Style) -> String {
@@ -269,7 +273,8 @@ fn step_row(step: &ChainStep, below: Option<&ChainStep>) -> [Cell; 5] {
     ]
 }
 
-fn totals(totals: &[FailureTotal], style: &Style) -> String {
+fn totals(diagnosis: &Diagnosis, style: &Style) -> String {
+    let totals = &diagnosis.totals;
     if totals.is_empty() {
         return String::new();
     }
@@ -289,7 +294,15 @@ fn totals(totals: &[FailureTotal], style: &Style) -> String {
             total.count.to_string().into(),
         ]);
     }
-    let mut out = title("Failing returns of this attempt, counted exactly", style);
+    let exactly = match diagnosis.unseen {
+        0 => "counted exactly".to_owned(),
+        1 => "at least: the kernel hid 1 call".to_owned(),
+        calls => format!("at least: the kernel hid {calls} calls"),
+    };
+    let mut out = title(
+        &format!("Failing returns of this attempt, {exactly}"),
+        style,
+    );
     out.push_str(&table.to_text(style));
     let more = totals.len().saturating_sub(MAX_TOTALS);
     if more > 0 {
@@ -338,6 +351,18 @@ mod tests {
         let few = ranks_named(&ranks[..1], true);
         assert_eq!(few.as_deref(), Some("0 and perhaps more"));
         assert_eq!(ranks_named(&[], true), None);
+    }
+
+    #[test]
+    fn counts_are_exact_unless_the_kernel_hid_calls() {
+        let mut diagnosis = samples::diagnosis();
+        assert!(shown(&diagnosis).contains("of this attempt, counted exactly\n"));
+        diagnosis.unseen = 31;
+        let text = shown(&diagnosis);
+        assert!(
+            text.contains("of this attempt, at least: the kernel hid 31 calls\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -5,27 +5,30 @@ use rdmesh_client::model::failure::{ChainStep, Failure};
 
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
-use super::{Ink, Style, errno_short, newest_shown};
+use super::wrap::wrap;
+use super::{Ink, Style, errno_short, newest_shown, note};
 use crate::command::failures::FailureList;
 
 const COLUMNS: [Column; 11] = [
     Column::fixed("FIRST"),
     Column::name("HOST"),
-    Column::name("ATTEMPT"),
+    Column::attempt("ATTEMPT"),
     Column::number("RANK").dear(2),
     Column::name("DEVICE").cheap(1),
-    Column::number("COUNT").dear(1),
-    Column::fixed("VERB").dear(0),
+    Column::number("COUNT"),
+    Column::fixed("VERB").dear(1),
     Column::fixed("ERRNO"),
     Column::name("PROCESS").cheap(0),
-    Column::prose("MARKS", 16),
+    Column::prose("MARKS", 16).dear(0).folding(),
     Column::prose("CHAIN, INNERMOST FIRST", 24),
 ];
 
 /// One line for each failure, newest first.
 pub(crate) fn text(list: &FailureList, style: &Style, _now: Moment) -> String {
     if list.failures.is_empty() {
-        return "No failures match. Without --all, expected ones are left out.\n".to_owned();
+        let text = "No failures match. Without --all, expected ones are left out; rdmesh fleet \
+                    lists the hosts that report.";
+        return wrap(text, "", style.prose_columns());
     }
     let mut table = Table::new(&COLUMNS);
     for failure in &list.failures {
@@ -37,8 +40,7 @@ pub(crate) fn text(list: &FailureList, style: &Style, _now: Moment) -> String {
             "Only {}; --limit shows more, --since and --until fewer.",
             newest_shown(list.failures.len())
         );
-        out.push_str(&style.paint(Ink::Quiet, &hint));
-        out.push('\n');
+        out.push_str(&note(&hint, style));
     }
     out
 }

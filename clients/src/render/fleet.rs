@@ -5,10 +5,10 @@ use rdmesh_client::model::agent::{Agent, AgentHealth};
 
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
-use super::{Ink, Style, ago, count_of};
+use super::{Ink, Style, ago, count_of, unseen};
 use crate::command::fleet::Fleet;
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     Column::fixed("HEALTH"),
     Column::name("HOST"),
     Column::fixed("AGENT").dear(3),
@@ -19,6 +19,7 @@ const COLUMNS: [Column; 12] = [
     Column::number("CLOCK").cheap(2),
     Column::number("FAILING\nRETURNS").dear(0),
     Column::number("DROPPED\nRECORDS").dear(1),
+    Column::number("UNSEEN\nCALLS").dear(5),
     Column::number("MISSING\nSNAPSHOTS").cheap(3),
     Column::prose("WHY", 24),
 ];
@@ -65,7 +66,7 @@ fn ink(health: AgentHealth) -> Ink {
     }
 }
 
-fn row(agent: &Agent, now: Moment) -> [Cell; 12] {
+fn row(agent: &Agent, now: Moment) -> [Cell; 13] {
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     let probes = match agent.logical_total {
         0 => String::new(),
@@ -99,6 +100,7 @@ fn row(agent: &Agent, now: Moment) -> [Cell; 12] {
             .into(),
         agent.failures.to_string().into(),
         counter(agent.drops, Ink::Warning),
+        unseen(agent.unseen),
         counter(agent.snapshots_missing, Ink::Warning),
         reasons.join("; ").into(),
     ]
@@ -138,6 +140,17 @@ mod tests {
             width: Some(140),
         };
         insta::assert_snapshot!(text(&fleet, &style, samples::now()).replace('\u{1b}', "ESC"));
+    }
+
+    #[test]
+    fn unseen_calls_have_a_column_only_where_there_are_some() {
+        let mut fleet = Fleet {
+            agents: samples::agents(),
+        };
+        let shown = |fleet: &Fleet| text(fleet, &Style::PLAIN, samples::now());
+        assert!(!shown(&fleet).contains("UNSEEN"));
+        fleet.agents[1].unseen = 31;
+        insta::assert_snapshot!(shown(&fleet));
     }
 
     #[test]

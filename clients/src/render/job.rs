@@ -7,14 +7,14 @@ use rdmesh_client::model::job::{Job, JobState};
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
-use super::{Ink, Style, ago, newest_shown, some_of, span};
+use super::{Ink, Style, ago, newest_shown, note, some_of, span};
 use crate::command::job::{JobChange, JobList};
 
 /// Hosts that one line of a list names.
 const MAX_LISTED_HOSTS: usize = 3;
 
 const COLUMNS: [Column; 9] = [
-    Column::name("ATTEMPT"),
+    Column::attempt("ATTEMPT"),
     Column::fixed("STATE"),
     Column::number("EXIT").dear(1),
     Column::name("NAME").dear(2),
@@ -49,8 +49,7 @@ pub(crate) fn list(list: &JobList, style: &Style, now: Moment) -> String {
             "Only {}; --limit shows more.",
             newest_shown(list.jobs.len())
         );
-        out.push_str(&style.paint(Ink::Quiet, &hint));
-        out.push('\n');
+        out.push_str(&note(&hint, style));
     }
     out
 }

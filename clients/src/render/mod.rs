@@ -124,6 +124,23 @@ pub(crate) fn some_of(items: &[String], most: usize) -> String {
     }
 }
 
+/// A remark below an answer.
+pub(crate) fn note(text: &str, style: &Style) -> String {
+    let lines = wrap::wrap(text, "", style.prose_columns());
+    let painted = lines
+        .lines()
+        .map(|line| style.paint(Ink::Quiet, line) + "\n");
+    painted.collect()
+}
+
+/// Calls that the kernel hid; mostly none, and the column is then left out.
+pub(crate) fn unseen(calls: u64) -> table::Cell {
+    match calls {
+        0 => table::Cell::default(),
+        calls => table::Cell::inked(Ink::Warning, calls.to_string()),
+    }
+}
+
 /// `1 agent`, `2 agents`.
 pub(crate) fn count_of(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -9,19 +9,25 @@ use unicode_width::UnicodeWidthStr;
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
-use super::{Ink, Style, ago};
+use super::{Ink, Style, ago, note, unseen};
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     Column::fixed("STATE"),
     Column::fixed("LAYER").cheap(1),
-    Column::name("HOOK"),
-    Column::name("FUNCTION"),
+    Column::name("HOOK").dear(2),
+    Column::function("FUNCTION"),
     Column::name("MODULE").cheap(0),
     Column::fixed("HOW").cheap(2),
     Column::number("FAILING\nRETURNS").dear(0),
     Column::number("DROPPED\nRECORDS").dear(1),
+    Column::number("UNSEEN\nCALLS").dear(3),
     Column::prose("WHY", 24),
 ];
+
+const LOGICAL_NOTE: &str = "* one of the logical hooks that the count above speaks of";
+
+const UNSEEN_NOTE: &str = "Unseen calls: the kernel ran the function without the probe; whether \
+                           they failed is not known, so that counts are too low by as many at most.";
 
 /// What keeps probes away, then a line for each hook, from the system call down.
 pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
@@ -29,6 +35,11 @@ pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
     if let Some(obstacle) = &host.obstacle {
         let text = wrap(&printable(obstacle), "Obstacle: ", style.prose_columns());
         out.push_str(&style.paint(Ink::Bad, text.trim_end()));
+        out.push('\n');
+    }
+    for mark in &host.marks {
+        let text = wrap(&printable(mark), "note: ", style.prose_columns());
+        out.push_str(&style.paint(Ink::Warning, text.trim_end()));
         out.push('\n');
     }
     let mut probes: Vec<&Probe> = host.probes.iter().collect();
@@ -50,7 +61,10 @@ pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
         out.push_str(&rows);
     }
     if probes.iter().any(|p| p.logical) {
-        out.push_str("* one of the logical hooks that the count above speaks of\n");
+        out.push_str(&note(LOGICAL_NOTE, style));
+    }
+    if probes.iter().any(|p| p.unseen > 0) {
+        out.push_str(&note(UNSEEN_NOTE, style));
     }
     out
 }
@@ -87,11 +101,13 @@ fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
         true => String::new(),
         false => format!("; functions: {}", states.join(", ")),
     };
-    format!(
-        "{}\n{}{functions}\n",
-        packed(&facts, style),
-        style.paint(ink, &count)
-    )
+    // Painted after it is broken: escape sequences have no width.
+    let counts = wrap(&format!("{count}{functions}"), "", style.prose_columns());
+    let counts = match counts.strip_prefix(&count) {
+        Some(rest) => style.paint(ink, &count) + rest,
+        None => counts,
+    };
+    format!("{}\n{counts}", packed(&facts, style))
 }
 
 /// The host and its facts, side by side as far as the terminal goes.
@@ -128,10 +144,12 @@ fn depth(layer: Layer) -> u8 {
     }
 }
 
-fn row(probe: &Probe) -> [Cell; 9] {
+fn row(probe: &Probe) -> [Cell; 10] {
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     let ink = match probe.state {
         ProbeState::Attached => Ink::Good,
+        // Nobody has to do anything where nothing is there to be watched.
+        ProbeState::Missing if is_absent(probe) => Ink::Quiet,
         ProbeState::Missing if probe.logical => Ink::Bad,
         _ => Ink::Warning,
     };
@@ -157,18 +175,25 @@ fn row(probe: &Probe) -> [Cell; 9] {
             .into(),
         probe.failures.to_string().into(),
         drops,
+        unseen(probe.unseen),
         why(probe).into(),
     ]
 }
 
-/// Why it stands as it does; else how its place was found, where that is not
-/// the usual way.
+/// Whether there is nothing that a probe could watch.
+fn is_absent(probe: &Probe) -> bool {
+    let because = &probe.missing_because;
+    !because.is_empty() && because.iter().all(|reason| reason.is_absence())
+}
+
+/// Why it stands as it does; else how its place was found, where that is less
+/// than sure. A driver's table and a name are.
 fn why(probe: &Probe) -> String {
     let found = probe
         .found_by
         .as_deref()
-        .filter(|found| *found != "by name");
-    let found = found.map(|found| format!("found through {}", printable(found)));
+        .filter(|found| *found != "by name" && !found.starts_with("ib_device_ops"));
+    let found = found.map(|found| format!("found {}", printable(found)));
     let parts: Vec<String> = probe
         .reason
         .as_deref()
@@ -183,10 +208,47 @@ fn why(probe: &Probe) -> String {
 mod tests {
     use super::*;
     use crate::render::samples;
+    use rdmesh_client::model::probe::MissingReason;
 
     #[test]
     fn a_line_for_each_hook() {
         insta::assert_snapshot!(text(&samples::probes(), &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn unseen_calls_have_a_column_only_where_there_are_some() {
+        let mut host = samples::probes();
+        assert!(!text(&host, &Style::PLAIN, samples::now()).contains("UNSEEN"));
+        host.probes[2].unseen = 31;
+        insta::assert_snapshot!(text(&host, &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn what_is_not_there_is_no_alarm() {
+        let mut host = samples::probes();
+        let style = Style {
+            color: true,
+            width: None,
+        };
+        let missing = |host: &HostProbes| text(host, &style, samples::now());
+        assert!(missing(&host).contains("\u{1b}[1;31mmissing"));
+        host.probes[1].missing_because = vec![MissingReason::DriverHasNoOperation];
+        assert!(missing(&host).contains("\u{1b}[2mmissing"));
+        host.probes[1]
+            .missing_because
+            .push(MissingReason::RefusedByKernel);
+        assert!(missing(&host).contains("\u{1b}[1;31mmissing"));
+    }
+
+    #[test]
+    fn marks_of_a_report_are_shown_and_not_obeyed() {
+        let mut host = samples::probes();
+        host.marks = vec!["the report holds \u{1b}[2J".to_owned()];
+        let shown = text(&host, &Style::PLAIN, samples::now());
+        assert!(
+            shown.contains("\nnote: the report holds \\x1b[2J\n"),
+            "{shown}"
+        );
     }
 
     #[test]

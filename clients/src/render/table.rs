@@ -3,19 +3,23 @@
 
 mod column;
 mod fit;
+mod stacked;
 
 use unicode_width::UnicodeWidthStr;
 
 use super::wrap::wrap;
 use super::{Ink, Style};
 pub(crate) use column::Column;
-use fit::{Fit, Shown, Tail};
+use fit::{Caps, Fit, Shown, Tail};
 
 /// Space between columns.
 const GAP: &str = "  ";
 
 /// Indent of a last column that stands below the others.
 const BELOW_INDENT: usize = 4;
+
+/// Indent of all lines of a row but the first, where nothing stands in columns.
+const STACKED_INDENT: usize = 2;
 
 /// One cell. Its text must be printable.
 #[derive(Clone, Debug, Default)]
@@ -82,11 +86,18 @@ impl Table {
             return String::new();
         };
         let mut out = String::new();
-        if self.columns.iter().any(|column| !column.title.is_empty()) {
+        let has_titles = self.columns.iter().any(|column| !column.title.is_empty());
+        if has_titles && fit.tail != Tail::Stacked {
             out.push_str(&self.heading(&fit, style));
         }
         for row in &self.rows {
-            out.push_str(&self.line(row, &fit, style));
+            match fit.tail {
+                Tail::Stacked => out.push_str(&self.stacked(row, &fit, style)),
+                Tail::Beside | Tail::Below => out.push_str(&self.line(row, &fit, style)),
+            }
+            for column in &fit.folded {
+                out.push_str(&self.folded(row, *column, style));
+            }
         }
         let left_out: Vec<String> = fit.left_out.iter().map(|c| self.title_text(*c)).collect();
         if left_out.iter().any(|title| !title.is_empty()) {
@@ -147,24 +158,54 @@ impl Table {
             out.push_str(line.trim_end());
             out.push('\n');
         }
-        let last = &row[fit.last.column];
-        if matches!(fit.tail, Tail::Below) && !last.text.trim().is_empty() {
-            let indent = " ".repeat(self.indent.width() + BELOW_INDENT);
-            let text = last.text.replace('\n', " ");
-            let text = self.columns[fit.last.column].shortened(&text, fit.last.cap);
-            let columns = style.width.unwrap_or(usize::MAX);
-            for line in wrap(&text, &indent, columns).lines() {
-                out.push_str(&indent);
-                out.push_str(&painted(line.trim(), last.ink, style));
-                out.push('\n');
+        if fit.tail == Tail::Below {
+            out.push_str(&self.below(row, &fit.last, style));
+        }
+        out
+    }
+
+    /// The last column on lines of its own.
+    fn below(&self, row: &[Cell], shown: &Shown, style: &Style) -> String {
+        let cell = &row[shown.column];
+        let text = cell.text.replace('\n', " ");
+        self.own_lines(
+            &self.columns[shown.column].shortened(&text, shown.caps),
+            cell,
+            style,
+        )
+    }
+
+    /// A column that gave way, with its title, which the heading does not have.
+    fn folded(&self, row: &[Cell], column: usize, style: &Style) -> String {
+        match row[column].text.trim() {
+            "" => String::new(),
+            text => {
+                let text = self.columns[column].shortened(text, Caps::WHOLE);
+                let titled = format!("{}: {text}", self.title_text(column));
+                self.own_lines(&titled, &row[column], style)
             }
+        }
+    }
+
+    /// Text below a row, under its indent.
+    fn own_lines(&self, text: &str, cell: &Cell, style: &Style) -> String {
+        let mut out = String::new();
+        if text.trim().is_empty() {
+            return out;
+        }
+        let indent = " ".repeat(self.indent.width() + BELOW_INDENT);
+        let columns = style.width.unwrap_or(usize::MAX);
+        for line in wrap(text, &indent, columns).lines() {
+            out.push_str(&indent);
+            out.push_str(&painted(line.trim(), cell.ink, style));
+            out.push('\n');
         }
         out
     }
 
     /// A cell in the room that its column has.
     fn lines_of(&self, cell: &Cell, shown: &Shown) -> Vec<String> {
-        let kept = |line: &str| self.columns[shown.column].shortened(line, shown.cap);
+        let kept = |line: &str| self.columns[shown.column].shortened(line, shown.caps);
         if shown.wraps && cell.text.width() > shown.width {
             let text = kept(&cell.text);
             return wrap(&text, "", shown.width)

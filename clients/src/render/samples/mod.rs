@@ -245,6 +245,8 @@ fn wire_verdict() -> wire::Verdict {
         ]),
         verb: common::Verb::RegMr.into(),
         chain: reg_mr_chain(),
+        failures_looked_at: 1,
+        failures_total: 1,
     }
 }
 

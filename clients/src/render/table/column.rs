@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::fit::LONGEST_NAME;
+use super::fit::{Caps, LONGEST_NAME};
 
 /// The least room in which a sentence can be read, unless a column says
 /// otherwise.
@@ -20,6 +20,12 @@ enum Kind {
     Text,
     /// One word, shortened when it is very long.
     Name,
+    /// A function of the kernel: shortened late and in its middle, for both ends
+    /// tell it from others.
+    Function,
+    /// `JOB/REQUEUE`: shortened in the middle of the job, for what follows the
+    /// slash says which attempt it is.
+    Attempt,
     /// Broken at spaces when there is less room than this.
     Prose(usize),
 }
@@ -42,6 +48,7 @@ pub(crate) struct Column {
     pub(super) title: &'static str,
     kind: Kind,
     worth: Worth,
+    folds: bool,
 }
 
 impl Column {
@@ -50,6 +57,7 @@ impl Column {
             title,
             kind,
             worth: Worth::Kept,
+            folds: false,
         }
     }
 
@@ -63,6 +71,14 @@ impl Column {
 
     pub(crate) const fn name(title: &'static str) -> Column {
         Column::of(title, Kind::Name)
+    }
+
+    pub(crate) const fn function(title: &'static str) -> Column {
+        Column::of(title, Kind::Function)
+    }
+
+    pub(crate) const fn attempt(title: &'static str) -> Column {
+        Column::of(title, Kind::Attempt)
     }
 
     /// `least`: columns below which it is no longer readable.
@@ -80,6 +96,16 @@ impl Column {
     pub(crate) const fn dear(mut self, turn: u8) -> Column {
         self.worth = Worth::Dear(turn);
         self
+    }
+
+    /// When it is left out, its text stands below the row instead.
+    pub(crate) const fn folding(mut self) -> Column {
+        self.folds = true;
+        self
+    }
+
+    pub(super) fn folds(&self) -> bool {
+        self.folds
     }
 
     pub(super) fn is_number(&self) -> bool {
@@ -104,12 +130,14 @@ impl Column {
         }
     }
 
-    /// The text with what is too long cut: a name at `cap`, a word of prose at
-    /// [`LONGEST_NAME`].
-    pub(super) fn shortened(&self, text: &str, cap: usize) -> String {
+    /// The text with what is too long cut: a name as `caps` has it, a word of
+    /// prose at [`LONGEST_NAME`].
+    pub(super) fn shortened(&self, text: &str, caps: Caps) -> String {
         match self.kind {
             Kind::Number | Kind::Fixed | Kind::Text => text.to_owned(),
-            Kind::Name => cut(text, cap),
+            Kind::Name => cut(text, caps.name),
+            Kind::Function => cut_middle(text, caps.function),
+            Kind::Attempt => cut_attempt(text, caps.name),
             Kind::Prose(_) => {
                 // Names in a sentence are searched for, so that they stay whole
                 // where a name in a column would not.
@@ -135,15 +163,68 @@ fn cut(text: &str, cap: usize) -> String {
     if text.width() <= cap {
         return text.to_owned();
     }
-    let mut out = String::new();
-    let mut used = 1;
-    for c in text.chars() {
-        used += c.width().unwrap_or(0);
-        if used > cap {
-            break;
-        }
-        out.push(c);
+    fitting(text.chars(), cap.saturating_sub(1)) + "…"
+}
+
+/// The same with both ends kept.
+fn cut_middle(text: &str, cap: usize) -> String {
+    if text.width() <= cap {
+        return text.to_owned();
     }
-    out.push('…');
-    out
+    let kept = cap.saturating_sub(1);
+    let end: String = fitting(text.chars().rev(), kept / 2);
+    let end: String = end.chars().rev().collect();
+    fitting(text.chars(), kept - kept / 2) + "…" + &end
+}
+
+/// `JOB/REQUEUE` with the job cut in its middle; a requeue without any room for
+/// its job is cut like any other text.
+fn cut_attempt(text: &str, cap: usize) -> String {
+    /// One of the job's characters on each side of the `…`.
+    const LEAST_JOB: usize = 3;
+    let slash = text.rfind('/').unwrap_or(text.len());
+    let (job, attempt) = text.split_at(slash);
+    match cap.checked_sub(attempt.width()) {
+        Some(room) if room >= LEAST_JOB => cut_middle(job, room) + attempt,
+        _ => cut_middle(text, cap),
+    }
+}
+
+/// As many of the characters as fit into `columns`.
+fn fitting(chars: impl Iterator<Item = char>, columns: usize) -> String {
+    let mut used = 0;
+    chars
+        .take_while(|c| {
+            used += c.width().unwrap_or(0);
+            used <= columns
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_kind_is_cut_where_it_hurts_least() {
+        assert_eq!(cut("gpu-09.site.example", 12), "gpu-09.site…");
+        let function = "ib_uverbs_handler_UVERBS_METHOD_CQ_CREATE";
+        assert_eq!(cut_middle(function, 28), "ib_uverbs_hand…HOD_CQ_CREATE");
+        assert_eq!(cut_attempt("4711/0", 12), "4711/0");
+        let job = "train-llama-70b-x7k2q/12.3";
+        assert_eq!(cut_attempt(job, 14), "trai…7k2q/12.3");
+        assert_eq!(cut_attempt("job/4294967295.4294967295", 12), "job/42…67295");
+        assert_eq!(cut_attempt("日本日本日本/1", 8), "日…本/1");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_fits(text in "[a-z日/…]{0,80}", cap in 12_usize..70) {
+            for cut in [cut(&text, cap), cut_middle(&text, cap), cut_attempt(&text, cap)] {
+                prop_assert!(cut.width() <= cap, "{cut}");
+                prop_assert!(text.width() > cap || cut == text);
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{BELOW_INDENT, GAP, Table};
+use super::{BELOW_INDENT, GAP, STACKED_INDENT, Table};
 
 /// Widest name that is shown whole. A label of DNS has 63 bytes; what is longer
 /// would push every other row out of sight.
@@ -15,14 +15,34 @@ const NARROW_PART: usize = 4;
 /// No name is cut shorter: with less, hosts of one cluster look the same.
 const SHORTEST_NAME: usize = 12;
 
+/// Nor is a function of the kernel: its module and its verb stand at its ends. The
+/// longest of those that fail most is rdma_addr_find_l2_eth_by_grh, just as wide.
+const SHORTEST_FUNCTION: usize = 28;
+
+/// Where names are cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caps {
+    pub(super) name: usize,
+    pub(super) function: usize,
+}
+
+impl Caps {
+    /// Nothing that is not absurd.
+    pub(super) const WHOLE: Caps = Caps::of(LONGEST_NAME, LONGEST_NAME);
+
+    const fn of(name: usize, function: usize) -> Caps {
+        Caps { name, function }
+    }
+}
+
 /// One column as it is shown.
 pub(super) struct Shown {
     pub(super) column: usize,
     pub(super) width: usize,
     /// Whether it is broken into lines.
     pub(super) wraps: bool,
-    /// Names and words that are wider are cut.
-    pub(super) cap: usize,
+    /// Names that are wider are cut.
+    pub(super) caps: Caps,
 }
 
 /// Where everything stands.
@@ -30,15 +50,19 @@ pub(super) struct Fit {
     pub(super) before: Vec<Shown>,
     pub(super) last: Shown,
     pub(super) tail: Tail,
+    /// Columns that stand below the row.
+    pub(super) folded: Vec<usize>,
     /// Columns that hold something and are not shown.
     pub(super) left_out: Vec<usize>,
 }
 
 /// Where the last column stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
     Beside,
     Below,
+    /// Nothing stands in columns any more: every cell follows its title.
+    Stacked,
 }
 
 /// Absent when no cell holds anything. `room`: columns of the terminal; absent:
@@ -48,7 +72,7 @@ pub(super) fn fit(table: &Table, room: Option<usize>) -> Option<Fit> {
     let filled: Vec<usize> = (0..table.columns.len()).filter(filled).collect();
     let last = *filled.last()?;
     let Some(room) = room else {
-        return attempt(table, &filled, Tail::Beside, LONGEST_NAME, usize::MAX);
+        return attempt(table, &filled, Tail::Beside, Caps::WHOLE, usize::MAX);
     };
     let order = giving_up(table, &filled, last);
     let without = |count: usize| -> Vec<usize> {
@@ -56,56 +80,79 @@ pub(super) fn fit(table: &Table, room: Option<usize>) -> Option<Fit> {
         let kept = |column: &&usize| !given_up.contains(column);
         filled.iter().filter(kept).copied().collect()
     };
-    let try_all = |tail, caps: &[usize], most: usize| {
-        caps.iter().find_map(|cap| {
-            (0..=most).find_map(|count| attempt(table, &without(count), tail, *cap, room))
+    let try_all = |tail, caps: &[Caps], most: usize| {
+        caps.iter().find_map(|caps| {
+            (0..=most).find_map(|count| attempt(table, &without(count), tail, *caps, room))
         })
     };
     let narrow = (room / NARROW_PART).clamp(SHORTEST_NAME, LONGEST_NAME);
+    let names_cut = Caps::of(narrow, LONGEST_NAME);
+    let functions_cut = Caps::of(LONGEST_NAME, SHORTEST_FUNCTION);
+    let both_cut = Caps::of(narrow, SHORTEST_FUNCTION);
+    let shortest = Caps::of(SHORTEST_NAME, SHORTEST_FUNCTION);
     let cheap = order.iter().filter(|c| table.columns[**c].is_cheap());
     let cheap = cheap.count();
     let second = match table.columns[last].least(true) {
         Some(_) => Tail::Below,
         None => Tail::Beside,
     };
-    let found = try_all(Tail::Beside, &[LONGEST_NAME, narrow], cheap)
-        .or_else(|| try_all(second, &[LONGEST_NAME, narrow], cheap))
-        .or_else(|| try_all(second, &[narrow, SHORTEST_NAME], order.len()))
-        // Nothing more can give way: the terminal breaks the lines.
-        .or_else(|| {
-            attempt(
-                table,
-                &without(order.len()),
-                second,
-                SHORTEST_NAME,
-                usize::MAX,
-            )
-        });
+    let found = try_all(Tail::Beside, &[Caps::WHOLE, names_cut], cheap)
+        .or_else(|| try_all(second, &[Caps::WHOLE, functions_cut, both_cut], cheap))
+        .or_else(|| try_all(second, &[both_cut, shortest], order.len()))
+        .or_else(|| stacked(table, &without(cheap), room));
     found.map(|mut fit| {
-        let shown =
-            |column: &usize| *column == last || fit.before.iter().any(|s| s.column == *column);
-        fit.left_out = filled.iter().copied().filter(|c| !shown(c)).collect();
+        let shown = |column: &usize| {
+            *column == fit.last.column || fit.before.iter().any(|s| s.column == *column)
+        };
+        let gone = filled.iter().copied().filter(|c| !shown(c));
+        // Where the last column stands below, so do those that fold.
+        (fit.folded, fit.left_out) =
+            gone.partition(|c| table.columns[*c].folds() && fit.tail == Tail::Below);
         fit
     })
 }
 
-/// Columns that can be given up, the first to go first.
+/// Columns that can be given up, the first to go first. A last column of prose has
+/// lines of its own to go to.
 fn giving_up(table: &Table, filled: &[usize], last: usize) -> Vec<usize> {
-    let can_go = |column: &usize| *column != last && table.columns[*column].turn().is_some();
+    let can_go = |column: &usize| {
+        let has_place = *column == last && table.columns[last].least(true).is_some();
+        !has_place && table.columns[*column].turn().is_some()
+    };
     let mut order: Vec<usize> = filled.iter().copied().filter(can_go).collect();
     order.sort_by_key(|column| table.columns[*column].turn());
     order
 }
 
+/// Each cell after its title, as many on a line as it holds.
+fn stacked(table: &Table, kept: &[usize], room: usize) -> Option<Fit> {
+    let (last, before) = kept.split_last()?;
+    let line = room.saturating_sub(table.indent.width() + STACKED_INDENT);
+    let longest = line.clamp(SHORTEST_NAME, LONGEST_NAME);
+    let shown = |column: &usize| Shown {
+        column: *column,
+        width: line,
+        wraps: true,
+        caps: Caps::of(longest, longest),
+    };
+    Some(Fit {
+        before: before.iter().map(shown).collect(),
+        last: shown(last),
+        tail: Tail::Stacked,
+        folded: Vec::new(),
+        left_out: Vec::new(),
+    })
+}
+
 /// These columns in that room; absent when they do not fit.
-fn attempt(table: &Table, kept: &[usize], tail: Tail, cap: usize, room: usize) -> Option<Fit> {
+fn attempt(table: &Table, kept: &[usize], tail: Tail, caps: Caps, room: usize) -> Option<Fit> {
     let (last, before) = kept.split_last()?;
     let mut shown: Vec<(Shown, usize)> = Vec::with_capacity(kept.len());
     for column in before {
-        shown.push(measured(table, *column, false, cap));
+        shown.push(measured(table, *column, false, caps));
     }
     if tail == Tail::Beside {
-        shown.push(measured(table, *last, true, cap));
+        shown.push(measured(table, *last, true, caps));
     }
     let gaps = GAP.width() * shown.len().saturating_sub(1);
     let least: usize = shown.iter().map(|(_, least)| least).sum();
@@ -136,23 +183,25 @@ fn attempt(table: &Table, kept: &[usize], tail: Tail, cap: usize, room: usize) -
             width: room.saturating_sub(BELOW_INDENT),
             wraps: true,
             // It has the whole line.
-            cap: LONGEST_NAME,
+            caps: Caps::WHOLE,
         },
+        Tail::Stacked => return None,
     };
     Some(Fit {
         before: shown,
         last,
         tail,
+        folded: Vec::new(),
         left_out: Vec::new(),
     })
 }
 
 /// A column at its natural width, and its least width.
-fn measured(table: &Table, index: usize, is_last: bool, cap: usize) -> (Shown, usize) {
+fn measured(table: &Table, index: usize, is_last: bool, caps: Caps) -> (Shown, usize) {
     let column = &table.columns[index];
     let texts = || {
         let cells = table.rows.iter().map(|row| row[index].text.as_str());
-        cells.map(|text| column.shortened(text, cap))
+        cells.map(|text| column.shortened(text, caps))
     };
     let title = column.title.lines().map(UnicodeWidthStr::width).max();
     let title = title.unwrap_or(0);
@@ -170,7 +219,7 @@ fn measured(table: &Table, index: usize, is_last: bool, cap: usize) -> (Shown, u
         column: index,
         width: natural,
         wraps: false,
-        cap,
+        caps,
     };
     (shown, least)
 }

@@ -107,3 +107,91 @@ fn one_long_name_widens_no_other_row() {
     assert!(longest < Some(220), "{longest:?}");
     assert!(full().to_text(&Style::PLAIN).contains("xxx…"));
 }
+
+/// Failures as `rdmesh failures` shows them, with a long function.
+fn failing() -> Table {
+    let mut table = Table::new(&[
+        Column::fixed("FIRST"),
+        Column::attempt("ATTEMPT"),
+        Column::number("RANK").dear(1),
+        Column::number("COUNT"),
+        Column::function("FUNCTION"),
+        Column::prose("MARKS", 16).dear(0).folding(),
+        Column::prose("CHAIN", 24),
+    ]);
+    for (function, marks) in [
+        ("rdma_addr_find_l2_eth_by_grh", "swallowed, incomplete"),
+        ("ib_umem_get", ""),
+    ] {
+        table.row([
+            "2026-01-31 14:05:00.123Z".into(),
+            "train-llama-70b-x7k2q/12.3".into(),
+            "3".into(),
+            "100000".into(),
+            function.into(),
+            Cell::inked(Ink::Warning, marks),
+            "a > b".into(),
+        ]);
+    }
+    table
+}
+
+#[test]
+fn a_column_that_folds_stands_below_its_row() {
+    assert!(!failing().to_text(&at(200)).contains("MARKS:"));
+    let expected = "FIRST                     ATTEMPT       RANK   COUNT  FUNCTION\n\
+                    \u{20}   CHAIN\n\
+                    2026-01-31 14:05:00.123Z  tra…k2q/12.3     3  100000  rdma_addr_find_l2_eth_by_grh\n\
+                    \u{20}   a > b\n\
+                    \u{20}   MARKS: swallowed, incomplete\n\
+                    2026-01-31 14:05:00.123Z  tra…k2q/12.3     3  100000  ib_umem_get\n\
+                    \u{20}   a > b\n";
+    let shown = failing().to_text(&at(82));
+    assert_eq!(shown, expected, "{shown}");
+}
+
+#[test]
+fn without_room_for_columns_each_cell_follows_its_title() {
+    let expected = "FIRST 2026-01-31 14:05:00.123Z\n\
+                    \u{20} ATTEMPT train-llama-70b-x7k2q/12.3\n\
+                    \u{20} RANK 3  COUNT 100000\n\
+                    \u{20} FUNCTION rdma_addr_find_l2_eth_by_grh\n\
+                    \u{20} MARKS swallowed, incomplete\n\
+                    \u{20}   a > b\n";
+    let shown = failing().to_text(&at(40));
+    assert!(shown.starts_with(expected), "{shown}");
+    for width in 30..200 {
+        let shown = failing().to_text(&at(width));
+        for line in shown.lines() {
+            assert!(line.width() <= width, "{width}: {line}\n{shown}");
+        }
+        for part in [
+            "100000",
+            "rdma_addr_find_l2_eth_by_grh",
+            "/12.3",
+            "swallowed",
+        ] {
+            assert!(shown.contains(part), "{width}: no {part}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_cheap_column_goes_also_when_it_is_the_last_one() {
+    let mut table = Table::new(&[
+        Column::fixed("HEALTH"),
+        Column::number("FAILING").dear(0),
+        Column::number("SNAPSHOTS").cheap(0),
+        Column::prose("WHY", 24),
+    ]);
+    table.row(["healthy".into(), "3".into(), "0".into(), "".into()]);
+    let shown = table.to_text(&at(20));
+    assert!(
+        shown.starts_with("HEALTH   FAILING\nhealthy        3\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.replace('\n', " ").contains("narrow: SNAPSHOTS;"),
+        "{shown}"
+    );
+}
