@@ -21,13 +21,13 @@ fn qps(n: u64) -> Vec<Qp> {
 fn acknowledgement_ps(setting: Setting, key: Key) -> u64 {
     let mut world = World::new(setting, Engine::new(10 * GBIT, key), qps(8));
     (0..8).for_each(|qp| world.post(0, qp, 512));
-    for at in 1..20 {
+    for at in 1..70 {
         let jitter = world.dice.roll(10 * US);
-        world.acknowledge(at * 100 * US + jitter, 7);
+        world.acknowledge(at * 30 * US + jitter, 7);
     }
     world.run_until(1000 * MS, World::all_done);
     let delays = world.delays_of(7);
-    assert_eq!(delays.len(), 19);
+    assert_eq!(delays.len(), 69);
     delays.into_iter().max().unwrap()
 }
 
@@ -43,7 +43,7 @@ fn an_acknowledgement_does_not_wait_behind_megabytes() {
     let fifo = acknowledgement_ps(setting, one_fifo);
     let own = acknowledgement_ps(setting, by_qp);
     assert!(fifo > MS, "{fifo} ps in one FIFO");
-    assert!((6 * US..9 * US).contains(&own), "{own} ps in turn");
+    assert!((5 * US..9 * US).contains(&own), "{own} ps in turn");
 }
 
 /// Drops at the ring, and all packets sent, for a burst of 16 MiB.
