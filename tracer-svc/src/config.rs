@@ -108,6 +108,7 @@ impl Validate for TracerConfig {
         {
             return Err(Invalid::new("host", &self.host, error.to_string()));
         }
+        Check::dialled("advertise", &self.advertise)?;
         Check::range("interval_seconds", self.interval_seconds, 1..=60)?;
         self.ring.validate().map_err(|e| e.within("ring"))?;
         self.uplink.validate().map_err(|e| e.within("uplink"))?;
@@ -187,6 +188,16 @@ mod tests {
         assert!(message.contains("interval_seconds"), "{message}");
         let message = with(&["host=a b"]).unwrap_err();
         assert!(message.contains("host"), "{message}");
+    }
+
+    #[test]
+    fn an_address_that_nobody_can_dial_is_refused() {
+        let message = with(&["advertise=xx"]).unwrap_err();
+        for part in ["`advertise` is \"xx\"", "HOST:PORT", "gpu-01:7401"] {
+            assert!(message.contains(part), "{part} is missing in {message}");
+        }
+        assert!(with(&["advertise=gpu-01:7401"]).is_ok());
+        assert!(with(&["advertise="]).is_ok());
     }
 
     #[test]

@@ -3,6 +3,11 @@
 use std::fmt::{self, Debug, Display};
 use std::ops::RangeInclusive;
 
+use crate::uplink::CollectorAddress;
+
+/// Longest `HOST:PORT`: a name of DNS has 253 bytes at most, a port five.
+const MAX_ADDRESS_BYTES: usize = 253 + 1 + 5;
+
 /// A value that is out of its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is {value}, which is not allowed: {allowed}")]
@@ -78,6 +83,32 @@ impl Check {
         ))
     }
 
+    /// `value` is an address that another machine can dial, `HOST:PORT`, the port
+    /// not 0; or empty. A name is not looked up.
+    ///
+    /// # Errors
+    /// [`Invalid`] with the form.
+    pub fn dialled(field: &str, value: &str) -> Result<(), Invalid> {
+        let nowhere = |text: &str| {
+            let ip = text.rsplit_once(':').map_or("", |(host, _)| host);
+            let ip = ip.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+            ip.is_ok_and(|ip| ip.is_unspecified())
+        };
+        // The same text as a collector's address, but for its scheme.
+        let is_address = value
+            .parse::<CollectorAddress>()
+            .is_ok_and(|address| address.to_string() == value);
+        if value.is_empty() || is_address && value.len() <= MAX_ADDRESS_BYTES && !nowhere(value) {
+            return Ok(());
+        }
+        Err(Invalid::new(
+            field,
+            Quoted(value),
+            "HOST:PORT as another machine dials it, such as gpu-01:7401 or [fd00::1]:7401; \
+             or empty",
+        ))
+    }
+
     /// Runs the checks of a section and puts its name before theirs.
     ///
     /// # Errors
@@ -117,5 +148,34 @@ mod tests {
             invalid.to_string(),
             "`format` is \"xml\", which is not allowed: one of auto, text, json"
         );
+    }
+
+    #[test]
+    fn an_address_can_be_dialled_from_elsewhere() {
+        for good in ["", "gpu-01:7401", "10.0.0.1:7401", "[fd00::1]:7401"] {
+            assert_eq!(Check::dialled("advertise", good), Ok(()), "{good}");
+        }
+        let long = format!("{}:7401", "x".repeat(300));
+        for bad in [
+            "xx",
+            "xx:",
+            "xx:0",
+            ":7401",
+            "http://xx:1",
+            "xx:1/",
+            "0.0.0.0:7401",
+            "[::]:7401",
+            "unix:/run/x",
+            "a b:1",
+            &long,
+        ] {
+            let refused = Check::dialled("advertise", bad).map_err(|e| e.to_string());
+            assert!(
+                refused
+                    .as_ref()
+                    .is_err_and(|m| m.contains("HOST:PORT as another")),
+                "{bad}: {refused:?}"
+            );
+        }
     }
 }
