@@ -80,57 +80,61 @@ fn drivers(report: &Report, device_drivers: &[String]) -> Vec<String> {
 }
 
 fn rows(rows: &mut Vec<wire::Probe>, hook: &HookReport, report: &Report, counters: &Counters) {
+    let (main_function, main_module) = main_place(&hook.hook);
+    let replaced = matches!(hook.state, HookState::Replaced { .. });
+    // What is said of a replaced function stands in the row that names its
+    // substitute: two rows would read as two hooks.
+    let of_replaced = |missing: &Missing| {
+        let (function, module) = place_of(missing);
+        let same_module = module.is_empty() || module == main_module;
+        let same_function = function.is_empty() || function == main_function;
+        replaced && same_module && same_function && !matches!(missing, Missing::Detached(_))
+    };
     let mut told = Vec::new();
     for probe in hook.probes.iter().filter_map(|id| report.probe(*id)) {
         if let ProbeState::Missing(missing) = &probe.state {
+            if of_replaced(missing) {
+                continue;
+            }
             told.push(missing.clone());
         }
         rows.push(attached_row(probe, counters));
     }
-    let absent = |state, function: String, module: String, reason| {
-        let mut row = row_of(&hook.hook);
-        row.function = function;
-        row.module = module;
-        row.state = wire::ProbeState::into(state);
-        row.reason = reason;
-        row
+    let absent = |state: wire::ProbeState, place: (String, String), because: &[&Missing]| {
+        let (function, module) = place;
+        let reasons: Vec<String> = because.iter().map(ToString::to_string).collect();
+        wire::Probe {
+            function,
+            module,
+            state: state.into(),
+            reason: reasons.join("; "),
+            missing_because: missing_because(because),
+            ..row_of(&hook.hook)
+        }
     };
-    let (main_function, main_module) = main_place(&hook.hook);
+    let main_place = || (main_function.clone(), main_module.clone());
     match &hook.state {
         HookState::Attached => {}
         HookState::Replaced { by } => {
-            let reason = format!("served by {}", by.join(", "));
-            rows.push(absent(
-                wire::ProbeState::Replaced,
-                main_function,
-                main_module,
-                reason,
-            ));
+            let why: Vec<&Missing> = hook.gaps.iter().filter(|gap| of_replaced(gap)).collect();
+            let mut row = absent(wire::ProbeState::Replaced, main_place(), &why);
+            let served = format!("served by {}", by.join(", "));
+            row.reason = match row.reason.as_str() {
+                "" => served,
+                why => format!("{served}; {why}"),
+            };
+            rows.push(row);
         }
         HookState::Missing(reasons) => {
-            let untold: Vec<String> = reasons
-                .iter()
-                .filter(|m| !told.contains(m))
-                .map(ToString::to_string)
-                .collect();
+            let untold: Vec<&Missing> = reasons.iter().filter(|m| !told.contains(m)).collect();
             if told.is_empty() || !untold.is_empty() {
-                rows.push(absent(
-                    wire::ProbeState::Missing,
-                    main_function,
-                    main_module,
-                    untold.join("; "),
-                ));
+                rows.push(absent(wire::ProbeState::Missing, main_place(), &untold));
             }
         }
     }
-    for gap in hook.gaps.iter().filter(|g| !told.contains(g)) {
-        let (function, module) = place_of(gap);
-        rows.push(absent(
-            wire::ProbeState::Missing,
-            function,
-            module,
-            gap.to_string(),
-        ));
+    let own_row = |gap: &&Missing| !told.contains(gap) && !of_replaced(gap);
+    for gap in hook.gaps.iter().filter(own_row) {
+        rows.push(absent(wire::ProbeState::Missing, place_of(gap), &[gap]));
     }
 }
 
@@ -163,6 +167,10 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
             .losses
             .get(probe.id.index())
             .map_or(0, |l| l.unseen),
+        missing_because: match &probe.state {
+            ProbeState::Missing(missing) => missing_because(&[missing]),
+            ProbeState::Planned | ProbeState::Attached(_) => Vec::new(),
+        },
         ..row_of(&probe.hook)
     }
 }
@@ -228,5 +236,33 @@ fn place_of(missing: &Missing) -> (String, String) {
             (String::new(), module.clone())
         }
         Missing::NoDriver => (String::new(), String::new()),
+    }
+}
+
+/// The reasons as the contract numbers them, each once.
+fn missing_because(reasons: &[&Missing]) -> Vec<i32> {
+    let mut numbers = Vec::new();
+    for missing in reasons {
+        let number = i32::from(reason_of(missing));
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+fn reason_of(missing: &Missing) -> wire::MissingReason {
+    match missing {
+        Missing::ModuleNotLoaded(_) => wire::MissingReason::ModuleNotLoaded,
+        Missing::NoDriver => wire::MissingReason::NoDriver,
+        Missing::NoFunction { .. } => wire::MissingReason::NoSuchFunction,
+        Missing::Suffixed { .. } => wire::MissingReason::ChangedByCompiler,
+        Missing::NotDescribed(_) => wire::MissingReason::NotDescribed,
+        Missing::NoBtf(_) => wire::MissingReason::NoBtf,
+        Missing::NotTraceable(_) => wire::MissingReason::NotTraceable,
+        Missing::NoOperation { .. } => wire::MissingReason::DriverHasNoOperation,
+        Missing::NoReturnValue(_) => wire::MissingReason::NoReturnValue,
+        Missing::Refused { .. } => wire::MissingReason::RefusedByKernel,
+        Missing::Detached(_) => wire::MissingReason::Detached,
     }
 }

@@ -10,7 +10,7 @@ use super::pipeline::Pipeline;
 use super::{probe_report, report_json, report_table};
 use crate::counters::{Counters, ErrorCount};
 use crate::record::{Event, ProbeId};
-use crate::resolve::Report;
+use crate::resolve::{HookState, Missing, ProbeState, Report};
 
 #[test]
 fn events_become_one_message_with_the_job_of_a_process_that_is_gone() {
@@ -132,5 +132,87 @@ fn the_report_as_a_table_and_as_json() {
         nothing.obstacle.contains("no RDMA module is loaded"),
         "{}",
         nothing.obstacle
+    );
+}
+
+/// The rows of one hook, as (state, function, reason).
+fn rows_of(report: &Report, hook: &str) -> Vec<(String, String, String)> {
+    let told = probe_report(report, &Counters::default(), &[], "", Default::default());
+    let rows = told.probes.into_iter().filter(|p| p.hook == hook);
+    rows.map(|p| (p.state().as_str_name().to_owned(), p.function, p.reason))
+        .collect()
+}
+
+#[test]
+fn a_function_that_another_one_replaces_has_one_row() {
+    let row = |state: &str, function: &str, reason: &str| {
+        (
+            format!("PROBE_STATE_{state}"),
+            function.to_owned(),
+            reason.to_owned(),
+        )
+    };
+    let suffixed = Missing::Suffixed {
+        function: "ib_umem_get".to_owned(),
+        symbol: "ib_umem_get.isra.0".to_owned(),
+    };
+    let expected = [
+        row("ATTACHED", "ib_umem_get_desc", ""),
+        row(
+            "REPLACED",
+            "ib_umem_get",
+            "served by ib_core:ib_umem_get_desc; ib_umem_get was inlined or split by the compiler \
+             (ib_umem_get.isra.0)",
+        ),
+    ];
+    // The resolver did not find it.
+    let mut report = report();
+    report.hooks[3].gaps = vec![suffixed.clone()];
+    assert_eq!(rows_of(&report, "memory.umem"), expected);
+
+    // It was planned, and the kernel refused it.
+    let mut refused = report.probes[usize::from(UMEM)].clone();
+    refused.id = ProbeId(3);
+    refused.module = "ib_uverbs".to_owned();
+    refused.function = "ib_umem_get".to_owned();
+    refused.state = ProbeState::Missing(suffixed);
+    report.probes.push(refused);
+    report.hooks[3].probes.push(ProbeId(3));
+    assert_eq!(rows_of(&report, "memory.umem"), expected);
+
+    // What else the hook lacks has its own row.
+    let no_btf = Missing::NoBtf("mlx5_core".to_owned());
+    report.hooks[3].gaps.push(no_btf.clone());
+    let shown = rows_of(&report, "memory.umem");
+    assert_eq!(shown[..2], expected);
+    assert_eq!(shown[2], row("MISSING", "", &no_btf.to_string()));
+    assert!(matches!(report.hooks[3].state, HookState::Replaced { .. }));
+}
+
+#[test]
+fn programs_learn_why_a_hook_is_missing_without_reading_the_text() {
+    let mut report = report();
+    let no_operation = Missing::NoOperation {
+        module: "rdma_rxe".to_owned(),
+        operation: "reg_user_mr_dmabuf".to_owned(),
+    };
+    let not_loaded = |module: &str| Missing::ModuleNotLoaded(module.to_owned());
+    report.hooks[0].probes.clear();
+    report.hooks[0].state = HookState::Missing(vec![
+        no_operation,
+        not_loaded("mlx5_ib"),
+        not_loaded("irdma"),
+    ]);
+    let name = report.hooks[0].hook.name.clone();
+    let told = probe_report(&report, &Counters::default(), &[], "", Default::default());
+    let rows: Vec<_> = told.probes.iter().filter(|p| p.hook == name).collect();
+    assert_eq!(rows.len(), 1);
+    let because: Vec<_> = rows[0].missing_because().map(|r| r.as_str_name()).collect();
+    assert_eq!(
+        because,
+        [
+            "MISSING_REASON_DRIVER_HAS_NO_OPERATION",
+            "MISSING_REASON_MODULE_NOT_LOADED"
+        ]
     );
 }
