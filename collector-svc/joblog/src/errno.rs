@@ -1,0 +1,133 @@
+//! From what a line says about an error to the errno's name.
+
+use std::sync::OnceLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use rdmesh_proto::errno::{self, ERRNOS};
+use regex::bytes::Regex;
+
+/// What other C libraries and UCX call an errno. Texts of musl
+/// (`src/errno/__strerror.h`) and of UCX statuses that are an errno in other
+/// words (`src/ucs/type/status.c`).
+const OTHER_TEXTS: &[(&str, i32)] = &[
+    ("Operation timed out", 110),
+    ("Network unreachable", 101),
+    ("Host is unreachable", 113),
+    ("No buffer space available", 105),
+    ("Address not available", 99),
+    ("Address in use", 98),
+    ("Resource busy", 16),
+    ("Not supported", 95),
+    ("I/O error", 5),
+    ("Permission denied", 13),
+    ("Cannot allocate memory", 12),
+];
+
+/// Largest number that is taken for an errno (`MAX_ERRNO` of the kernel).
+const MAX_ERRNO: i64 = 4_095;
+
+struct Texts {
+    automaton: AhoCorasick,
+    errnos: Vec<i32>,
+    names: Regex,
+    numbers: Regex,
+}
+
+fn texts() -> &'static Texts {
+    static TEXTS: OnceLock<Texts> = OnceLock::new();
+    TEXTS.get_or_init(|| {
+        let known = ERRNOS.iter().map(|(number, _, text)| (*text, *number));
+        let (patterns, errnos): (Vec<&str>, Vec<i32>) = known
+            // "Success" is number 0 and none of the table; short texts would
+            // match in prose.
+            .filter(|(text, _)| text.len() > 5)
+            .chain(OTHER_TEXTS.iter().copied())
+            .unzip();
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .ascii_case_insensitive(true)
+            .build(&patterns);
+        Texts {
+            automaton: automaton.expect("constants of this crate, built by a test"),
+            errnos,
+            names: fixed(r"(?-u)\b(E[A-Z0-9]{2,})\b"),
+            numbers: fixed(
+                r"(?i-u)(?:\berrno[ =:]*\(?|\berr(?:or)?(?: code)?[ =:(]+-|\bRC[ =:]+-?|\bret(?:val|urn(?:ed)?)?[ =:(]+-|failed[ ,:]*(?:with )?\(?-|\[-|\(-|status[ =:]+-|rc[ =]+-)(\d{1,4})\b",
+            ),
+        }
+    })
+}
+
+fn fixed(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a constant of this crate, built by a test")
+}
+
+/// The name of a number that a line gives, either sign.
+pub(crate) fn name_of_number(text: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(text).ok()?;
+    let number = text.trim().parse::<i64>().ok()?.abs();
+    if !(1..=MAX_ERRNO).contains(&number) {
+        return None;
+    }
+    i32::try_from(number).ok().map(errno::name)
+}
+
+/// The name of the first errno that stands in the text: by its words, by its
+/// name, or by a number that is called one.
+pub(crate) fn find(window: &[u8]) -> Option<String> {
+    let texts = texts();
+    let by_words = texts
+        .automaton
+        .find(window)
+        .map(|found| errno::name(texts.errnos[found.pattern().as_usize()]));
+    by_words
+        .or_else(|| {
+            texts
+                .names
+                .captures_iter(window)
+                .filter_map(|found| std::str::from_utf8(found.get(1)?.as_bytes()).ok())
+                .find(|name| is_name(name))
+                .map(str::to_owned)
+        })
+        .or_else(|| {
+            let found = texts.numbers.captures(window)?;
+            name_of_number(found.get(1)?.as_bytes())
+        })
+}
+
+/// Whether the text is the name of an errno.
+pub(crate) fn is_name(text: &str) -> bool {
+    ERRNOS.iter().any(|(_, name, _)| *name == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_of_the_table_is_found() {
+        for (_, name, text) in ERRNOS.iter().filter(|(_, _, text)| text.len() > 5) {
+            let line = format!("Call to ibv_x failed with error {text}hostB:1:2 [0]");
+            let found = find(line.as_bytes());
+            assert!(found.is_some(), "{name}: {text}");
+        }
+        assert_eq!(find(b"failed: Cannot allocate memory"), Some("ENOMEM".into()));
+        assert_eq!(find(b"failed: Operation timed out"), Some("ETIMEDOUT".into()));
+    }
+
+    #[test]
+    fn names_and_numbers_are_found() {
+        let found = |line: &str| find(line.as_bytes());
+        assert_eq!(found("err: EFAULT"), Some("EFAULT".into()));
+        assert_eq!(found("ERROR in EVENT"), None);
+        assert_eq!(found("errno 524"), Some("ENOTSUPP".into()));
+        assert_eq!(found("errno=600"), Some("errno 600".into()));
+        assert_eq!(found("err(-22)"), Some("EINVAL".into()));
+        assert_eq!(found("RC: -22"), Some("EINVAL".into()));
+        assert_eq!(found("Failed to allocate pd[-12]"), Some("ENOMEM".into()));
+        assert_eq!(found("len 12 of 14"), None);
+        assert_eq!(name_of_number(b"-110"), Some("ETIMEDOUT".into()));
+        assert_eq!(name_of_number(b"99999"), None);
+        assert_eq!(name_of_number(b"99999999999999999999"), None);
+    }
+}
