@@ -2,21 +2,22 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use rdmesh_proto::shaper::v1 as proto;
 use rdmesh_proto::shaper::v1::shaper_service_client::ShaperServiceClient;
 use rdmesh_services::server::{self, ServerConfig};
 use rdmesh_services::shutdown;
-use rdmesh_services::uplink::{Uplink, UplinkConfig};
+use rdmesh_services::uplink::Uplink;
 use rdmesh_shaper::config::ShaperConfig;
 use rdmesh_shaper::datapath::{
     DataPath, DataPathError, MonotonicClock, Pacing, RouteConfig, ThreadLink, WireLink,
 };
 use rdmesh_shaper::port::memory::{Frames, MemoryPort};
 use rdmesh_shaper::service::control::Control;
-use rdmesh_shaper::service::handle::{DataPathHandle, PortState, Ports, SharedClock, spawn};
+use rdmesh_shaper::service::handle::{DataPathHandle, Gone, PortState, Ports, SharedClock, spawn};
 use rdmesh_shaper::service::{run, shared::Shared, start};
 use tonic::Code;
 use tonic::transport::Channel;
@@ -50,16 +51,26 @@ fn config(state: &Path) -> ShaperConfig {
     config
 }
 
-#[derive(Debug)]
-struct MemoryPorts;
+/// Two ports; a test says what becomes of the first one.
+#[derive(Debug, Default)]
+struct MemoryPorts {
+    back_pressure_help: AtomicU64,
+    gone: Mutex<Option<Gone>>,
+}
 
 impl Ports for MemoryPorts {
     fn states(&self) -> Vec<PortState> {
-        let named = |name: &str| PortState {
+        let named = |name: &str, back_pressure_help| PortState {
             name: name.to_owned(),
+            back_pressure_help,
             ..PortState::default()
         };
-        vec![named("a"), named("b")]
+        let help = self.back_pressure_help.load(Ordering::Relaxed);
+        vec![named("a", help), named("b", 0)]
+    }
+
+    fn gone(&self) -> Option<Gone> {
+        self.gone.lock().unwrap().clone()
     }
 
     fn bypass_in_hardware(&self, _: usize, _: bool) -> bool {
@@ -67,7 +78,7 @@ impl Ports for MemoryPorts {
     }
 }
 
-fn data_path(config: &ShaperConfig, control: &Control) -> DataPathHandle {
+fn data_path(config: &ShaperConfig, control: &Control, ports: Arc<MemoryPorts>) -> DataPathHandle {
     let links: Vec<Arc<WireLink>> = config.wires.iter().map(|_| Arc::default()).collect();
     let mut routes = Vec::new();
     for (index, (section, link)) in config.wires.iter().zip(&links).enumerate() {
@@ -98,7 +109,7 @@ fn data_path(config: &ShaperConfig, control: &Control) -> DataPathHandle {
         in_ports: vec![0, 1],
         thread,
         clock: SharedClock::new(move || rdmesh_shaper::datapath::Clock::now_ps(&clock)),
-        ports: Arc::new(MemoryPorts),
+        ports,
         memory_bytes: 1,
         join: Some(join.unwrap()),
     }
@@ -124,12 +135,14 @@ struct Running {
     client: Client,
     stop: shutdown::Trigger,
     served: tokio::task::JoinHandle<Result<(), run::RunError>>,
+    ports: Arc<MemoryPorts>,
 }
 
 impl Running {
     async fn start(config: ShaperConfig) -> Self {
         let prepared = start::prepare(&config, SystemTime::now()).unwrap();
-        let path = data_path(&config, &prepared.control);
+        let ports = Arc::<MemoryPorts>::default();
+        let path = data_path(&config, &prepared.control, Arc::clone(&ports));
         let (ledger, locks) = start::begin(prepared, &path, SystemTime::now()).unwrap();
         let facts = start::report_facts(&config, "gpu-1", path.memory_bytes);
         let shared = Shared::new(ledger, facts, &path);
@@ -138,7 +151,7 @@ impl Running {
         let (stop, stopping) = shutdown::channel();
         let served = tokio::spawn(async move {
             let _locks = locks;
-            let uplink = Uplink::start(&UplinkConfig::default(), Default::default);
+            let uplink = Uplink::start(&config.uplink, Default::default);
             let labels = start::labels(&config, "gpu-1");
             let options = run::RunOptions::of(&config);
             let end = stopping.requested();
@@ -149,12 +162,35 @@ impl Running {
             client,
             stop,
             served,
+            ports,
         }
     }
 
     async fn stop(self) {
         self.stop.fire();
         self.served.await.unwrap().unwrap();
+    }
+
+    /// Windows of `vf0` until one is as wanted.
+    async fn window(&mut self, wanted: impl Fn(&proto::WireWindow) -> bool) -> proto::WireWindow {
+        let wires = vec!["vf0".to_owned()];
+        let request = proto::WatchWiresRequest { wires };
+        let watching = self.client.watch_wires(request).await;
+        let mut watching = watching.unwrap().into_inner();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let window = watching.message().await.unwrap().unwrap().window.unwrap();
+            if wanted(&window) {
+                return window;
+            }
+            assert!(Instant::now() < deadline, "last of all: {window:?}");
+        }
+    }
+
+    async fn report(&mut self) -> proto::GetDataPathReportResponse {
+        let request = proto::GetDataPathReportRequest {};
+        let report = self.client.get_data_path_report(request).await;
+        report.unwrap().into_inner()
     }
 
     async fn wire(&mut self, name: &str) -> proto::Wire {
@@ -261,13 +297,7 @@ fn rates_are_set_watched_and_reset() {
         assert_eq!(reset.len(), 2);
         assert_eq!(service.wire("vf0").await.rate_bps, 25_000_000_000);
 
-        let report = proto::GetDataPathReportRequest {};
-        let report = service
-            .client
-            .get_data_path_report(report)
-            .await
-            .unwrap()
-            .into_inner();
+        let report = service.report().await;
         assert_eq!(report.ports.len(), 2);
         assert!(
             report.fault.is_empty() && report.outages.is_empty(),
@@ -371,13 +401,7 @@ fn a_restart_keeps_rates_requests_and_the_outage() {
             repeated.policy_generation, before,
             "done before the restart"
         );
-        let report = proto::GetDataPathReportRequest {};
-        let report = service
-            .client
-            .get_data_path_report(report)
-            .await
-            .unwrap()
-            .into_inner();
+        let report = service.report().await;
         let outage = &report.outages[0];
         assert!(
             outage.cause.contains("stopped") && outage.to.is_some(),
@@ -427,4 +451,57 @@ fn a_change_with_an_end_ends_by_itself() {
     });
     let audit = std::fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
     assert!(audit.contains("\"expired\""), "{audit}");
+}
+
+#[test]
+fn back_pressure_help_is_counted_and_makes_a_window_invalid() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        service.window(|window| window.invalid.is_empty()).await;
+        service.ports.back_pressure_help.store(2, Ordering::Relaxed);
+        let window = service.window(|window| !window.invalid.is_empty()).await;
+        let causes: Vec<_> = window.invalid().collect();
+        assert_eq!(causes, [proto::InvalidCause::BackPressureHelp]);
+        service.window(|window| window.invalid.is_empty()).await;
+        let report = service.report().await;
+        assert_eq!(report.ports[0].back_pressure_help, 2);
+        assert_eq!(report.invalid_windows.len(), 1, "the wire that it feeds");
+        service.stop().await;
+    });
+}
+
+#[test]
+fn a_port_that_goes_is_told_and_its_return_ends_the_service() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        let gone = |is_back| Gone {
+            port: "a".to_owned(),
+            what: "its interface in0 has gone".to_owned(),
+            is_back,
+        };
+        *service.ports.gone.lock().unwrap() = Some(gone(false));
+        let down = i32::from(proto::InvalidCause::DataPathDown);
+        let is_down = |window: &proto::WireWindow| window.invalid.contains(&down);
+        service.window(is_down).await;
+        let outage = service.report().await.outages.pop().unwrap();
+        assert!(outage.to.is_none(), "it lasts: {outage:?}");
+        for words in ["port a", "in0 has gone", "bring it back"] {
+            assert!(outage.cause.contains(words), "{}", outage.cause);
+        }
+        // Requests are served meanwhile, and kept for the next process.
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+
+        *service.ports.gone.lock().unwrap() = Some(gone(true));
+        let ended = service.served.await.unwrap().unwrap_err();
+        assert!(ended.to_string().contains("port a is back"), "{ended}");
+
+        let mut service = Running::start(config(state.path())).await;
+        assert_eq!(service.wire("vf0").await.rate_bps, 5_000_000_000);
+        let outages = service.report().await.outages;
+        assert_eq!(outages.len(), 1, "{outages:?}");
+        assert!(outages[0].to.is_some(), "{outages:?}");
+        service.stop().await;
+    });
 }

@@ -25,16 +25,33 @@ pub struct PortState {
     pub imissed: u64,
     /// Dropped because the pool was empty.
     pub rx_nombuf: u64,
+    /// Times that the device helped itself against an overflow of the receive ring by
+    /// holding the sender back.
+    pub back_pressure_help: u64,
     /// Buffers of its pool.
     pub pool_frames: u32,
     /// Buffers that are not in use.
     pub pool_free_frames: u32,
 }
 
+/// A port that went away while the service ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// The port.
+    pub port: String,
+    /// What went, in words.
+    pub what: String,
+    /// It is there again; a new process can use it.
+    pub is_back: bool,
+}
+
 /// What the service asks of ports outside of the poll loop.
 pub trait Ports: Debug + Send + Sync {
     /// Counters and sizes, one for each port, in the order of the data path.
     fn states(&self) -> Vec<PortState>;
+
+    /// The first port that went away, if any.
+    fn gone(&self) -> Option<Gone>;
 
     /// Puts a wire around the shaper in hardware, or through it again. False when the
     /// device cannot: then the poll loop lets its frames pass unshaped.

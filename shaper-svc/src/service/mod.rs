@@ -11,12 +11,14 @@
 //! | [`watch`] | notices a poll loop that failed or stands still |
 //! | [`locks`] | one service per device |
 //! | [`handle`] | a running data path, on whatever ports |
+//! | [`figures`] | metrics for an exporter |
 //! | [`grpc`] | `rdmesh.shaper.v1.ShaperService` |
 //! | [`run`] | the sequence from start to end |
 //! | [`start`] | memory, devices, the poll thread |
 
 pub mod audit;
 pub mod control;
+pub mod figures;
 pub mod grpc;
 pub mod handle;
 pub mod ledger;

@@ -73,6 +73,9 @@ pub enum RunError {
          anew"
     )]
     Stalled(Duration),
+    /// A port that had gone can be used again, by a new process.
+    #[error("port {0} is back; the service ends to be started anew")]
+    PortIsBack(String),
 }
 
 /// Serves until `end`, then stops the data path and hands its last windows over.
@@ -95,6 +98,9 @@ pub async fn serve<D>(
         ending.clone()
     ))));
     let health = server.health();
+    shared
+        .figures()
+        .register(&opentelemetry::global::meter("rdmesh.shaper"));
     let mut windows = Windows::new(Arc::clone(&shared), &path, labels, uplink.handle(), options);
 
     let ended = {
@@ -105,21 +111,19 @@ pub async fn serve<D>(
         tokio::select! {
             // The server ends the streams, and `looking` with them.
             served = &mut serving => Ok(served?),
-            stalled = &mut looking => match stalled {
-                Some(stalled) => Err(stalled),
+            useless = &mut looking => match useless {
+                Some(useless) => Err(useless),
                 None => Ok(serving.await?),
             },
         }
     };
     let budget = match ended {
         Ok(budget) => budget,
-        Err(stalled) => {
-            note_stop(
-                &shared,
-                "the service gave up on a poll loop that stood still",
-            );
+        Err(useless) => {
+            // Within the outage that is noted already.
+            note_stop(&shared, &useless.to_string());
             path.abandon();
-            return Err(RunError::Stalled(stalled));
+            return Err(useless);
         }
     };
     note_stop(&shared, "the service was stopped");
@@ -185,14 +189,13 @@ impl Windows {
         }
     }
 
-    /// Looks until the end is asked for (`None`), or the poll loop has stood still
-    /// for too long.
+    /// Looks until the end is asked for (`None`), or nothing but a new process helps.
     async fn look_until(
         &mut self,
         path: &DataPathHandle,
         health: HealthReporter,
         ending: Closing,
-    ) -> Option<Duration> {
+    ) -> Option<RunError> {
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -213,7 +216,8 @@ impl Windows {
                         .set_service_status(SERVICE, ServingStatus::Serving)
                         .await
                 }
-                Seen::GiveUp(still) => return Some(still),
+                Seen::GiveUp(still) => return Some(RunError::Stalled(still)),
+                Seen::Back(port) => return Some(RunError::PortIsBack(port)),
             }
             self.collect(path, now);
             self.expire(now);
@@ -223,9 +227,14 @@ impl Windows {
 
     fn look(&mut self, path: &DataPathHandle, now: SystemTime) -> Seen {
         let thread = &path.thread;
-        let seen = self
-            .watch
-            .look(thread.turns(), thread.fault(), Instant::now());
+        let gone = path.ports.gone();
+        let seen = self.watch.look(
+            thread.turns(),
+            thread.fault(),
+            gone.as_ref(),
+            Instant::now(),
+        );
+        self.shared.figures().set_down(self.watch.is_down());
         let noted = match &seen {
             Seen::Down(cause) => {
                 tracing::error!(cause, "the data path is down");
@@ -243,7 +252,7 @@ impl Windows {
                 }
                 self.shared.ledger().outage_ended(now)
             }
-            Seen::Nothing | Seen::GiveUp(_) => Ok(()),
+            Seen::Nothing | Seen::GiveUp(_) | Seen::Back(_) => Ok(()),
         };
         if let Err(error) = noted {
             tracing::error!(%error, "an outage is not remembered");
@@ -267,7 +276,8 @@ impl Windows {
                 now,
                 now_ps: path.clock.now_ps(),
                 was_down: std::mem::replace(&mut self.was_down[wire], self.watch.is_down()),
-                given_up: self.uplink.given_up(),
+                // Nothing but windows goes up from here.
+                given_up: self.uplink.status().items_given_up,
             };
             let window = match counts {
                 Some(counts) => self.reporters[wire].window(&counts, port, at),

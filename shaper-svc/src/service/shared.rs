@@ -7,6 +7,7 @@ use rdmesh_proto::shaper::v1 as proto;
 use tokio::sync::broadcast;
 
 use super::control::WireControl;
+use super::figures::Figures;
 use super::handle::{DataPathHandle, Ports};
 use super::ledger::Ledger;
 use super::state::{SavedOutage, from_ms};
@@ -27,6 +28,7 @@ pub struct Shared {
     thread: Arc<ThreadLink>,
     windows: broadcast::Sender<proto::WireWindow>,
     seen: Mutex<Seen>,
+    figures: Figures,
 }
 
 /// What does not change while the service runs.
@@ -67,6 +69,7 @@ impl Shared {
                 not_accepted: vec![0; wires],
                 ..Seen::default()
             }),
+            figures: Figures::default(),
         })
     }
 
@@ -83,6 +86,12 @@ impl Shared {
     #[must_use]
     pub fn thread(&self) -> &ThreadLink {
         &self.thread
+    }
+
+    /// What is told to an exporter of metrics.
+    #[must_use]
+    pub fn figures(&self) -> &Figures {
+        &self.figures
     }
 
     /// Windows from now on.
@@ -104,6 +113,7 @@ impl Shared {
     /// Hands a window of wire `wire` to whoever watches, and remembers what reports
     /// say of it.
     pub fn publish(&self, wire: usize, window: &proto::WireWindow) {
+        self.figures.see(wire, window);
         let mut seen = self.seen();
         seen.invalid.see(window);
         seen.longest_gap_ns = seen.longest_gap_ns.max(window.longest_poll_gap_ns);
@@ -173,6 +183,7 @@ impl Shared {
                 tx_frames: state.tx_frames,
                 pool_frames: state.pool_frames,
                 pool_free_frames: state.pool_free_frames,
+                back_pressure_help: state.back_pressure_help,
             }
         });
         proto::GetDataPathReportResponse {

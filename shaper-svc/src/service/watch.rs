@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::handle::Gone;
+
 /// How long the loop may stand still before it counts as down: far above the tens of
 /// milliseconds for which a busy virtual machine takes a core away.
 pub const STANDSTILL: Duration = Duration::from_secs(1);
@@ -15,6 +17,8 @@ pub enum Seen {
     Down(String),
     /// It runs again.
     Up,
+    /// A port that had gone is there again: a new process can use it.
+    Back(String),
     /// It has stood still for longer than it may: the process should be started anew.
     GiveUp(Duration),
 }
@@ -46,19 +50,34 @@ impl Watch {
         self.down
     }
 
-    /// Looks at the loop: its turns, and why it failed, if it did.
-    pub fn look(&mut self, turns: u64, fault: Option<String>, now: Instant) -> Seen {
+    /// Looks at the loop: its turns, why it failed, if it did, and the port that went
+    /// away, if any.
+    pub fn look(
+        &mut self,
+        turns: u64,
+        fault: Option<String>,
+        gone: Option<&Gone>,
+        now: Instant,
+    ) -> Seen {
         let moves = turns != self.turns;
         if moves {
             (self.turns, self.moved_at) = (turns, now);
         }
         let still = now.duration_since(self.moved_at);
-        let cause = match fault {
-            Some(fault) => Some(format!(
+        if self.down
+            && let Some(Gone { port, .. }) = gone.filter(|gone| gone.is_back)
+        {
+            return Seen::Back(port.clone());
+        }
+        let cause = match (fault, gone) {
+            (Some(fault), _) => Some(format!(
                 "the poll loop failed: {fault}; frames pass unshaped"
             )),
-            None if still >= STANDSTILL => Some("the poll loop stands still".to_owned()),
-            None => None,
+            (None, Some(Gone { port, what, .. })) => Some(format!(
+                "port {port}: {what}; bring it back, and the service ends to be started anew"
+            )),
+            (None, None) if still >= STANDSTILL => Some("the poll loop stands still".to_owned()),
+            (None, None) => None,
         };
         match (self.down, cause) {
             (false, Some(cause)) => {
@@ -86,15 +105,18 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut watch = Watch::new(start, Some(Duration::from_secs(10)));
-        assert_eq!(watch.look(5, None, at(100)), Seen::Nothing);
-        assert_eq!(watch.look(5, None, at(1000)), Seen::Nothing);
+        assert_eq!(watch.look(5, None, None, at(100)), Seen::Nothing);
+        assert_eq!(watch.look(5, None, None, at(1000)), Seen::Nothing);
         assert!(
-            matches!(watch.look(5, None, at(1200)), Seen::Down(cause) if cause.contains("still"))
+            matches!(watch.look(5, None, None, at(1200)), Seen::Down(cause) if cause.contains("still"))
         );
-        assert_eq!(watch.look(5, None, at(5000)), Seen::Nothing);
-        assert_eq!(watch.look(6, None, at(6000)), Seen::Up);
-        assert!(matches!(watch.look(6, None, at(8000)), Seen::Down(_)));
-        assert!(matches!(watch.look(6, None, at(16_500)), Seen::GiveUp(_)));
+        assert_eq!(watch.look(5, None, None, at(5000)), Seen::Nothing);
+        assert_eq!(watch.look(6, None, None, at(6000)), Seen::Up);
+        assert!(matches!(watch.look(6, None, None, at(8000)), Seen::Down(_)));
+        assert!(matches!(
+            watch.look(6, None, None, at(16_500)),
+            Seen::GiveUp(_)
+        ));
     }
 
     #[test]
@@ -102,12 +124,38 @@ mod tests {
         let start = Instant::now();
         let mut watch = Watch::new(start, Some(Duration::from_secs(10)));
         let fault = || Some("index out of range".to_owned());
-        let seen = watch.look(1, fault(), start);
+        let seen = watch.look(1, fault(), None, start);
         assert!(matches!(seen, Seen::Down(cause) if cause.contains("index out of range")));
         for second in 1..30 {
             let now = start + Duration::from_secs(second);
-            assert_eq!(watch.look(second + 1, fault(), now), Seen::Nothing);
+            assert_eq!(watch.look(second + 1, fault(), None, now), Seen::Nothing);
         }
         assert!(watch.is_down());
+    }
+
+    #[test]
+    fn a_port_that_goes_is_an_outage_until_a_new_process_can_use_it() {
+        let start = Instant::now();
+        let mut watch = Watch::new(start, None);
+        let gone = |is_back| Gone {
+            port: "uplink".to_owned(),
+            what: "its interface has gone".to_owned(),
+            is_back,
+        };
+        let seen = watch.look(1, None, Some(&gone(false)), start);
+        assert!(matches!(seen, Seen::Down(cause) if cause.contains("uplink")));
+        assert_eq!(
+            watch.look(2, None, Some(&gone(false)), start),
+            Seen::Nothing
+        );
+        let back = watch.look(3, None, Some(&gone(true)), start);
+        assert_eq!(back, Seen::Back("uplink".to_owned()));
+
+        // Replaced between two looks: down first, so that the outage is noted.
+        let mut watch = Watch::new(start, None);
+        assert!(matches!(
+            watch.look(1, None, Some(&gone(true)), start),
+            Seen::Down(_)
+        ));
     }
 }

@@ -37,6 +37,7 @@ pub struct Reporter {
     reported_to: SystemTime,
     imissed: u64,
     rx_nombuf: u64,
+    back_pressure_help: u64,
 }
 
 /// The moment at which a window is looked at.
@@ -61,6 +62,7 @@ impl Reporter {
             reported_to: now,
             imissed: port.imissed,
             rx_nombuf: port.rx_nombuf,
+            back_pressure_help: port.back_pressure_help,
         }
     }
 
@@ -134,9 +136,14 @@ impl Reporter {
         let imissed = port.imissed.saturating_sub(self.imissed);
         let rx_nombuf = port.rx_nombuf.saturating_sub(self.rx_nombuf);
         (self.imissed, self.rx_nombuf) = (port.imissed, port.rx_nombuf);
+        let helped = port.back_pressure_help > self.back_pressure_help;
+        self.back_pressure_help = port.back_pressure_help;
         let mut invalid = Vec::new();
         if imissed + rx_nombuf > 0 {
             invalid.push(InvalidCause::PortDropped.into());
+        }
+        if helped {
+            invalid.push(InvalidCause::BackPressureHelp.into());
         }
         if at.was_down {
             invalid.push(InvalidCause::DataPathDown.into());
@@ -255,6 +262,22 @@ mod tests {
         assert_eq!(causes(&window), [InvalidCause::PortDropped]);
         // Counters stand still: the next window is valid again.
         assert!(reporter.window(&shaped(), &port, at(16)).invalid.is_empty());
+
+        // Help lost no frame, and still the sender was held back by something else than
+        // the wire.
+        let helped = PortState {
+            back_pressure_help: 1,
+            ..port.clone()
+        };
+        let window = reporter.window(&shaped(), &helped, at(16));
+        assert_eq!(causes(&window), [InvalidCause::BackPressureHelp]);
+        assert!(
+            reporter
+                .window(&shaped(), &helped, at(16))
+                .invalid
+                .is_empty()
+        );
+        let port = helped;
 
         let gap = WindowCounts {
             catch_up_exhausted: 1,

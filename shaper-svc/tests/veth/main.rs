@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use net::{Net, Process, run};
+use rdmesh_proto::shaper::v1::InvalidCause;
 use serde_json::Value;
 use shaper::{Shaper, mean_rate_bps, report, set_rate};
 
@@ -196,6 +197,62 @@ fn a_killed_service_comes_back_under_load() -> Result<()> {
             outage.cause.contains("killed") && outage.to.is_some(),
             "{outage:?}"
         );
+        Ok(())
+    })
+}
+
+#[test]
+fn a_port_that_vanishes_is_an_outage_and_its_return_a_restart() -> Result<()> {
+    let net = Net::lay("gone")?;
+    let directory = tempfile::tempdir()?;
+    let shaper = Shaper::configure(directory.path(), "200mbit")?;
+    block_on(async {
+        let (mut service, mut client) = shaper.start(&net).await?;
+        reachable(&net)?;
+        // Frames are on their way all the time.
+        let mut ping = net.sender("ping");
+        ping.args(["-i", "0.01", SERVER]).stdout(Stdio::null());
+        let _ping = Process::start(&mut ping)?;
+        net.part_receiver()?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let outage = loop {
+            if let Some(outage) = report(&mut client).await?.outages.pop() {
+                break outage;
+            }
+            ensure!(Instant::now() < deadline, "nothing is reported");
+        };
+        ensure!(
+            outage.cause.contains("net_af_packet1") && outage.cause.contains("in1 has gone"),
+            "{outage:?}"
+        );
+        let watch = rdmesh_proto::shaper::v1::WatchWiresRequest::default();
+        let mut windows = client.watch_wires(watch).await?.into_inner();
+        let down = i32::from(InvalidCause::DataPathDown);
+        for _ in 0..4 {
+            let window = windows.message().await?.context("a window")?.window;
+            let window = window.context("a window")?;
+            ensure!(window.invalid.contains(&down), "{window:?}");
+        }
+        // Rates can be asked for meanwhile.
+        set_rate(&mut client, 50_000_000).await?;
+
+        net.join_receiver()?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let ended = loop {
+            if let Some(status) = service.0.try_wait()? {
+                break status;
+            }
+            ensure!(Instant::now() < deadline, "the service does not end");
+            std::thread::yield_now();
+        };
+        ensure!(
+            !ended.success(),
+            "a supervisor is to start it anew: {ended}"
+        );
+        let (_service, mut client) = shaper.start(&net).await?;
+        reachable(&net)?;
+        let outages = report(&mut client).await?.outages;
+        ensure!(outages.len() == 1 && outages[0].to.is_some(), "{outages:?}");
         Ok(())
     })
 }

@@ -29,23 +29,37 @@ impl Net {
             ip(&["netns", "add", ns]).context("network namespaces need root")?;
             ip(&["-n", ns, "link", "set", "lo", "up"])?;
         }
-        for (ns, outer, inner, address) in [
-            (&a, "eth0", "in0", "10.9.0.1/24"),
-            (&b, "eth0", "in1", "10.9.0.2/24"),
-        ] {
-            ip(&[
-                "-n", ns, "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", &s,
-            ])?;
-            ip(&["-n", ns, "addr", "add", address, "dev", outer])?;
-            for (ns, end) in [(ns, outer), (&s, inner)] {
-                // Or frames without checksums and above the MTU arrive at the port.
-                let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
-                let mut ethtool = in_namespace(ns, "ethtool");
-                run(ethtool.args(["-K", end]).args(off))?;
-                ip(&["-n", ns, "link", "set", end, "up"])?;
-            }
-        }
+        net.join(&a, "in0", "10.9.0.1/24")?;
+        net.join_receiver()?;
         Ok(net)
+    }
+
+    /// Joins a namespace with the shaper's.
+    fn join(&self, ns: &str, inner: &str, address: &str) -> Result<()> {
+        let (s, outer) = (self.ns("s"), "eth0");
+        ip(&[
+            "-n", ns, "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", &s,
+        ])?;
+        ip(&["-n", ns, "addr", "add", address, "dev", outer])?;
+        for (ns, end) in [(ns, outer), (&s, inner)] {
+            // Or frames without checksums and above the MTU arrive at the port.
+            let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+            let mut ethtool = in_namespace(ns, "ethtool");
+            run(ethtool.args(["-K", end]).args(off))?;
+            ip(&["-n", ns, "link", "set", end, "up"])?;
+        }
+        Ok(())
+    }
+
+    /// Joins the receiver with the shaper.
+    pub(crate) fn join_receiver(&self) -> Result<()> {
+        self.join(&self.ns("b"), "in1", "10.9.0.2/24")
+    }
+
+    /// Takes the shaper's interface towards the receiver away.
+    #[allow(dead_code, reason = "for the tests")]
+    pub(crate) fn part_receiver(&self) -> Result<()> {
+        ip(&["-n", &self.ns("s"), "link", "del", "in1"])
     }
 
     fn ns(&self, which: &str) -> String {

@@ -1,5 +1,6 @@
 //! The data path on DPDK's ports.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{DRAIN, StartError, wire_bytes};
@@ -11,7 +12,7 @@ use crate::dpdk::{
 };
 use crate::engine::Speed;
 use crate::service::control::Control;
-use crate::service::handle::{DataPathHandle, PortState, Ports, SharedClock, spawn};
+use crate::service::handle::{DataPathHandle, Gone, PortState, Ports, SharedClock, spawn};
 
 /// What the largest payload grows to in a frame: Ethernet header and two tags, bytes.
 const HEADER_BYTES: u32 = 14 + 8;
@@ -93,6 +94,7 @@ pub fn start_data_path(
         memory_bytes: config.pool_bytes() + wire_bytes(config),
         ports: Arc::new(DpdkPorts {
             devices,
+            interfaces: interfaces_of(&config.dpdk.devices),
             rules: pairs.iter().map(|_| Mutex::new(None)).collect(),
             pairs,
         }),
@@ -167,6 +169,8 @@ struct DpdkPorts {
     devices: Vec<Arc<Device>>,
     /// The ports of each wire.
     pairs: Vec<(Arc<Device>, Arc<Device>)>,
+    /// Interfaces of the kernel that devices sit on.
+    interfaces: Vec<Interface>,
     /// A rule for each wire that is bypassed in hardware.
     rules: Vec<Mutex<Option<HardwareBypass>>>,
 }
@@ -174,6 +178,10 @@ struct DpdkPorts {
 impl Ports for DpdkPorts {
     fn states(&self) -> Vec<PortState> {
         self.devices.iter().map(state).collect()
+    }
+
+    fn gone(&self) -> Option<Gone> {
+        self.interfaces.iter().find_map(Interface::gone)
     }
 
     fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool {
@@ -193,6 +201,53 @@ impl Ports for DpdkPorts {
     }
 }
 
+/// An interface of the kernel behind a device without a bus. DPDK does not notice that
+/// it goes: the device then just receives nothing.
+#[derive(Debug)]
+struct Interface {
+    port: String,
+    name: String,
+    index: u32,
+    went: AtomicBool,
+}
+
+impl Interface {
+    /// What is at hand of that name now is another interface if its index differs, or
+    /// if it was away.
+    fn gone(&self) -> Option<Gone> {
+        let index = interface_index(&self.name);
+        if index != Some(self.index) {
+            self.went.store(true, Ordering::Relaxed);
+        }
+        self.went.load(Ordering::Relaxed).then(|| Gone {
+            port: self.port.clone(),
+            what: format!("its interface {} has gone", self.name),
+            is_back: index.is_some(),
+        })
+    }
+}
+
+fn interfaces_of(devices: &[String]) -> Vec<Interface> {
+    let interface = |device: &String| {
+        let mut parts = device.split(',');
+        let port = parts.next()?.to_owned();
+        let name = parts.find_map(|part| part.strip_prefix("iface="))?;
+        Some(Interface {
+            port,
+            name: name.to_owned(),
+            index: interface_index(name)?,
+            went: AtomicBool::new(false),
+        })
+    };
+    devices.iter().filter_map(interface).collect()
+}
+
+fn interface_index(name: &str) -> Option<u32> {
+    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+    let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
+    netdevice::name_to_index(any, name).ok()
+}
+
 fn state(device: &Arc<Device>) -> PortState {
     let counters = device.counters().unwrap_or_else(|error: DpdkError| {
         tracing::warn!(%error, "a port has no counters");
@@ -207,6 +262,7 @@ fn state(device: &Arc<Device>) -> PortState {
         tx_frames: counters.tx_frames,
         imissed: counters.imissed,
         rx_nombuf: counters.rx_nombuf,
+        back_pressure_help: 0,
         pool_frames: device.pool().plan().mbufs,
         pool_free_frames: device.pool().free_mbufs(),
     }
