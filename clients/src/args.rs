@@ -102,6 +102,9 @@ pub(crate) enum Command {
     Probes(command::probes::ProbesArgs),
     /// Show every agent, the unhealthy first
     Fleet(command::fleet::FleetArgs),
+    /// List, watch, compare and change shaped wires
+    #[command(subcommand)]
+    Wire(command::wire::WireCommand),
     /// Write a completion script for a shell
     Completions(command::completions::CompletionsArgs),
 }

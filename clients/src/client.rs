@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rdmesh_proto::collector::v1::job_service_client::JobServiceClient;
 use rdmesh_proto::collector::v1::query_service_client::QueryServiceClient;
+use rdmesh_proto::collector::v1::wire_service_client::WireServiceClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
@@ -98,6 +99,10 @@ impl Client {
 
     pub(crate) fn query_service(&self) -> QueryServiceClient<Channel> {
         QueryServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
+    pub(crate) fn wire_service(&self) -> WireServiceClient<Channel> {
+        WireServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
     /// Asks once, within the deadline: for calls that change something.

@@ -53,6 +53,9 @@ pub enum ClientError {
         /// How long the collector asks to wait; absent: it did not say.
         retry_after: Option<Duration>,
     },
+    /// The collector, or the shaper that it asked, does not do it as things stand.
+    #[error("{0}")]
+    Refused(String),
     /// The collector gave the question up.
     #[error("the collector gave the question up: {0}")]
     TooSlow(String),
@@ -88,6 +91,7 @@ impl ClientError {
             ClientError::Invalid(_) => "invalid_argument",
             ClientError::Denied(_) => "denied",
             ClientError::Busy { .. } => "busy",
+            ClientError::Refused(_) => "refused",
             ClientError::TooSlow(_) => "too_slow",
             ClientError::Unsupported { .. } => "unsupported",
             ClientError::Failed(_) => "failed",
@@ -98,7 +102,9 @@ impl ClientError {
     /// What to do next, as one sentence; empty: the error says it itself.
     pub fn next(&self) -> String {
         match self {
-            ClientError::Address(_) | ClientError::Invalid(_) => String::new(),
+            ClientError::Address(_) | ClientError::Invalid(_) | ClientError::Refused(_) => {
+                String::new()
+            }
             ClientError::Unreachable { address, .. } => unreachable_hint(address),
             ClientError::Timeout { .. } => {
                 "ask for less (--limit, --since), or wait longer: --timeout SECONDS".to_owned()
@@ -179,6 +185,9 @@ pub(crate) struct Subject {
     /// Whether every value of the request was checked here by the contract's
     /// rules. A refusal then is the collector's own trouble and no wrong usage.
     pub(crate) checked: bool,
+    /// Whether a shaper may stand behind the answer: its words are told as they are,
+    /// and the collector is not to blame.
+    pub(crate) by_shaper: bool,
 }
 
 impl Subject {
@@ -192,6 +201,7 @@ impl Subject {
             what: format!("job {what}"),
             listed_by: "rdmesh job list",
             checked: false,
+            by_shaper: false,
         }
     }
 
@@ -200,6 +210,25 @@ impl Subject {
             what: format!("host {host}"),
             listed_by: "rdmesh fleet",
             checked: false,
+            by_shaper: false,
+        }
+    }
+
+    pub(crate) fn wire(which: &impl std::fmt::Display) -> Subject {
+        Subject {
+            what: format!("wire {which}"),
+            listed_by: "rdmesh wire list",
+            checked: false,
+            by_shaper: true,
+        }
+    }
+
+    pub(crate) fn wires() -> Subject {
+        Subject {
+            what: "a wire that fits".to_owned(),
+            listed_by: "rdmesh wire list",
+            checked: false,
+            by_shaper: true,
         }
     }
 
@@ -208,6 +237,7 @@ impl Subject {
             what: "this".to_owned(),
             listed_by: "",
             checked: false,
+            by_shaper: false,
         }
     }
 }
@@ -234,6 +264,13 @@ pub(crate) fn from_status(
         };
     }
     match status.code() {
+        Code::FailedPrecondition if subject.by_shaper => ClientError::Refused(text),
+        // The collector itself says how long to wait.
+        Code::Unavailable | Code::DeadlineExceeded
+            if subject.by_shaper && retry_after(status).is_none() =>
+        {
+            ClientError::Refused(text)
+        }
         Code::NotFound => ClientError::NotFound {
             what: subject.what.clone(),
             reason: text,

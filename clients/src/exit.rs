@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use rdmesh_client::ClientError;
+use rdmesh_client::shaper::ShaperError;
+use rdmesh_client::wires::WireError;
 use serde::Serialize;
 
 use crate::args::Format;
@@ -35,13 +37,27 @@ impl From<Code> for ExitCode {
 pub(crate) enum CommandError {
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Shaper(#[from] ShaperError),
     /// Arguments that do not go together.
     #[error("{0}")]
     Usage(String),
+    /// Windows were to come, and whoever sends them has ended.
+    #[error("whoever sends the windows has ended; watch again when it is back")]
+    Ended,
     #[error("the answer could not be written: {0}")]
     Output(#[from] io::Error),
     #[error("the runtime could not be started: {0}")]
     Runtime(io::Error),
+}
+
+impl From<WireError> for CommandError {
+    fn from(error: WireError) -> CommandError {
+        match error {
+            WireError::Client(error) => error.into(),
+            WireError::Shaper(error) => error.into(),
+        }
+    }
 }
 
 /// An error as programs read it.
@@ -68,7 +84,14 @@ impl CommandError {
                 ClientError::Unreachable { .. } | ClientError::Timeout { .. } => Code::Unreachable,
                 _ => Code::Failed,
             },
+            CommandError::Shaper(error) => match error.kind() {
+                "address" | "invalid_argument" => Code::Usage,
+                "not_found" => Code::NotFound,
+                "unreachable" | "timeout" => Code::Unreachable,
+                _ => Code::Failed,
+            },
             CommandError::Usage(_) => Code::Usage,
+            CommandError::Ended => Code::Unreachable,
             CommandError::Output(_) | CommandError::Runtime(_) => Code::Failed,
         }
     }
@@ -76,7 +99,9 @@ impl CommandError {
     pub(crate) fn report(&self) -> ErrorReport {
         let (kind, next) = match self {
             CommandError::Client(error) => (error.kind(), error.next()),
+            CommandError::Shaper(error) => (error.kind(), error.next()),
             CommandError::Usage(_) => ("usage", String::new()),
+            CommandError::Ended => ("ended", String::new()),
             CommandError::Output(_) => ("output", String::new()),
             CommandError::Runtime(_) => ("runtime", String::new()),
         };

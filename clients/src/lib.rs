@@ -14,6 +14,8 @@ pub mod model;
 pub mod moment;
 pub mod placement;
 pub mod queries;
+pub mod shaper;
+pub mod wires;
 
 pub use attempt::{AttemptId, AttemptSelector};
 pub use client::Client;

@@ -62,6 +62,11 @@ impl Moment {
         (later.0 - self.0).whole_seconds()
     }
 
+    /// Nanoseconds from this moment to `later`; negative when it lies before.
+    pub fn nanoseconds_until(self, later: Moment) -> i128 {
+        (later.0 - self.0).whole_nanoseconds()
+    }
+
     /// `2026-01-31 14:05:00Z`: for columns.
     pub fn to_seconds_text(self) -> String {
         let (date, at) = (self.0.date(), self.0.time());
@@ -82,6 +87,17 @@ impl Moment {
             self.0.millisecond()
         )
     }
+}
+
+/// Reads a length of time such as `90s`, `10m` or `1h30m`.
+///
+/// # Errors
+/// When the text is none, or is no time at all.
+pub fn parse_span(text: &str) -> Result<std::time::Duration, String> {
+    parse_age(text.trim())
+        .and_then(|age| std::time::Duration::try_from(age).ok())
+        .filter(|span| !span.is_zero())
+        .ok_or_else(|| "write a length of time such as 90s, 10m, 2h or 1h30m".to_owned())
 }
 
 fn parse_age(text: &str) -> Option<Duration> {
@@ -165,6 +181,14 @@ mod tests {
         assert_eq!(parse("2026-01-31T15:05:00+01:00"), "2026-01-31T14:05:00Z");
         assert_eq!(parse("2026-01-31 14:05:00.25Z"), "2026-01-31T14:05:00.25Z");
         assert_eq!(parse("@0"), "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn reads_lengths_of_time() {
+        assert_eq!(parse_span("1h30m").unwrap().as_secs(), 5_400);
+        for text in ["", "0s", "10", "-1h", "1y", "now"] {
+            assert!(parse_span(text).is_err(), "{text}");
+        }
     }
 
     #[test]

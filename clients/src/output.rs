@@ -60,6 +60,19 @@ impl Output {
         self.write(out.as_bytes())
     }
 
+    /// Writes a part of an answer that goes on; whether somebody still reads.
+    pub(crate) fn go_on(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        match self
+            .stdout
+            .write_all(bytes)
+            .and_then(|()| self.stdout.flush())
+        {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Writes bytes as they are. A reader that went away (`| head`) has all that
     /// it wanted: that is no error.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -77,6 +90,13 @@ impl Output {
 /// One document, indented, in which no character can command a terminal.
 pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<String> {
     let mut text = printable::json_escaped(&serde_json::to_string_pretty(value)?);
+    text.push('\n');
+    Ok(text)
+}
+
+/// One document on a line of its own, for a stream of them.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> io::Result<String> {
+    let mut text = printable::json_escaped(&serde_json::to_string(value)?);
     text.push('\n');
     Ok(text)
 }

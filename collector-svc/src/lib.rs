@@ -10,6 +10,7 @@
 //! | [`ingest`] | the agents' stream: validation, batches, acknowledgements |
 //! | [`jobs`] | what schedulers tell |
 //! | [`query`] | what people and programs ask |
+//! | [`wires`] | the fleet's shaped wires, and what their shapers are told |
 //! | [`diagnosis`] | rules: evidence in, verdict out; no clock, no I/O |
 //! | [`upkeep`] | migration, partitions, retention, health |
 //! | [`service`] | all of it put together |
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
+pub mod backing;
 pub mod clock;
 pub mod config;
 pub mod diagnosis;
@@ -29,3 +31,4 @@ pub mod service;
 mod status;
 mod times;
 pub mod upkeep;
+pub mod wires;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rdmesh_proto::collector::v1::ingest_service_server::IngestServiceServer;
 use rdmesh_proto::collector::v1::job_service_server::JobServiceServer;
 use rdmesh_proto::collector::v1::query_service_server::QueryServiceServer;
+use rdmesh_proto::collector::v1::wire_service_server::WireServiceServer;
 use rdmesh_services::limited;
 use rdmesh_services::server::{self, Listener, Server, ServerError};
 use rdmesh_services::shutdown::Budget;
@@ -15,11 +16,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::server::NamedService;
 
+use crate::backing::Backing;
 use crate::config::{CollectorConfig, IngestConfig};
 use crate::ingest::{Ingest, Queue, Writer, WriterPace};
 use crate::jobs::Jobs;
 use crate::query::Queries;
 use crate::upkeep::Upkeep;
+use crate::wires::Wires;
 
 /// Why the collector ended before it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -63,19 +66,18 @@ impl Collector {
         for end in ends {
             tasks.spawn(Writer::new(store.clone(), pace(&config.ingest)).run(end));
         }
+        let backing = Backing::new(store.clone(), is_ready.clone(), now);
         let mut server = Server::new();
         let ending = server.ending();
-        let ingest = Ingest::new(store.clone(), queue, is_ready.clone(), ending.clone(), now);
+        let ingest = Ingest::new(backing.clone(), queue, ending.clone());
         server
             .add(limited!(IngestServiceServer::new(ingest)))
-            .add(limited!(JobServiceServer::new(Jobs::new(
-                store.clone(),
-                is_ready.clone(),
-                now
-            ))))
-            .add(limited!(QueryServiceServer::new(Queries::new(
+            .add(limited!(JobServiceServer::new(Jobs::new(backing.clone()))))
+            .add(limited!(QueryServiceServer::new(Queries::new(backing))))
+            .add(limited!(WireServiceServer::new(Wires::new(
                 store.clone(),
                 is_ready,
+                ending.clone(),
                 now
             ))));
         let upkeep = Upkeep {
@@ -85,6 +87,7 @@ impl Collector {
                 <IngestServiceServer<Ingest> as NamedService>::NAME,
                 <JobServiceServer<Jobs> as NamedService>::NAME,
                 <QueryServiceServer<Queries> as NamedService>::NAME,
+                <WireServiceServer<Wires> as NamedService>::NAME,
             ],
             keep: config.retention.keep(),
             now,

@@ -22,10 +22,12 @@ pub(crate) fn from_store(error: &StoreError) -> Status {
         StoreError::Permission(_)
         | StoreError::Schema(_)
         | StoreError::ServerTooOld { .. }
+        | StoreError::NotComparable(_)
         | StoreError::Url(_) => Code::FailedPrecondition,
         // Requests are validated before: a value that Postgres refuses is a fault here,
         // not of whoever asks.
-        StoreError::Data(_) | StoreError::Other(_) => Code::Internal,
+        // So is one in the database that cannot be read.
+        StoreError::Data(_) | StoreError::Unreadable(_) | StoreError::Other(_) => Code::Internal,
     };
     let mut status = Status::new(code, error.to_string());
     if error.is_retryable() {
@@ -63,8 +65,14 @@ mod tests {
         assert_eq!(status.code(), Code::Unavailable);
         assert_eq!(status.metadata().get(RETRY_AFTER).unwrap(), "1");
         assert!(status.message().contains("tried again"));
-        let status = from_store(&StoreError::Data("x".into()));
-        assert_eq!(status.code(), Code::Internal);
-        assert!(status.metadata().get(RETRY_AFTER).is_none());
+        for fault in [
+            StoreError::Data("x".into()),
+            StoreError::Unreadable("x".into()),
+        ] {
+            let status = from_store(&fault);
+            assert_eq!(status.code(), Code::Internal);
+            assert!(status.message().contains('x'), "{}", status.message());
+            assert!(status.metadata().get(RETRY_AFTER).is_none());
+        }
     }
 }

@@ -42,6 +42,7 @@ CREATE TABLE rdmesh_store.agent_runs (
     given_up bigint NOT NULL DEFAULT 0,
     failures bigint NOT NULL DEFAULT 0,
     drops bigint NOT NULL DEFAULT 0,
+    unseen bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (host, agent, run_id)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
@@ -57,6 +58,7 @@ CREATE TABLE rdmesh_store.snapshots (
     chains integer NOT NULL,
     failures bigint NOT NULL,
     drops bigint NOT NULL,
+    unseen bigint NOT NULL,
     chains_left_out bigint NOT NULL,
     marks text[] NOT NULL,
     body bytea NOT NULL,
@@ -130,8 +132,9 @@ CREATE TABLE rdmesh_store.failure_counts (
 CREATE INDEX failure_counts_by_job ON rdmesh_store.failure_counts (job_id, at)
     WHERE job_id IS NOT NULL;
 
--- What a host could not keep: records without room in the ring (kind 1), failures
--- without room in the finer counters (kind 2).
+-- What a host could not keep or see: records without room in the ring (kind 1),
+-- failing returns without room in the finer counters (kind 2), calls that the kernel
+-- did not show to a probe (kind 3).
 CREATE TABLE rdmesh_store.drops (
     host text NOT NULL,
     at timestamptz NOT NULL,
@@ -171,7 +174,30 @@ CREATE TABLE rdmesh_store.wire_windows (
     shaped_host text NOT NULL,
     virtual_function text NOT NULL,
     rate_bps bigint NOT NULL,
+    configured_rate_bps bigint NOT NULL,
+    expires_at timestamptz,
+    policy_generation bigint NOT NULL,
+    sent_frames bigint NOT NULL,
     sent_bits bigint NOT NULL,
+    queue_frames_now bigint NOT NULL,
+    queue_frames_p50 bigint NOT NULL,
+    queue_frames_p99 bigint NOT NULL,
+    queue_frames_max bigint NOT NULL,
+    waited_ns_p50 bigint NOT NULL,
+    waited_ns_p99 bigint NOT NULL,
+    waited_ns_max bigint NOT NULL,
+    catch_up_used_ps bigint NOT NULL,
+    lost_ps bigint NOT NULL,
+    ce_marks bigint NOT NULL,
+    imissed bigint NOT NULL,
+    rx_nombuf bigint NOT NULL,
+    tx_not_accepted bigint NOT NULL,
+    full_polls bigint NOT NULL,
+    longest_poll_gap_ns bigint NOT NULL,
+    poll_gap_buckets bigint[] NOT NULL,
+    repeated_frames bigint NOT NULL,
+    repeated_bytes bigint NOT NULL,
+    windows_given_up bigint NOT NULL,
     invalid smallint[] NOT NULL,
     bypass boolean NOT NULL,
     engine_version text NOT NULL,
@@ -192,6 +218,7 @@ CREATE TABLE rdmesh_store.inventories (
     ofed_version text NOT NULL,
     gpu_driver text NOT NULL,
     summary jsonb NOT NULL,
+    marks text[] NOT NULL,
     body bytea NOT NULL,
     PRIMARY KEY (host, seen_at, id)
 );
@@ -205,6 +232,7 @@ CREATE TABLE rdmesh_store.probe_reports (
     logical_attached integer NOT NULL,
     logical_total integer NOT NULL,
     obstacle text NOT NULL,
+    marks text[] NOT NULL,
     body bytea NOT NULL,
     PRIMARY KEY (host, received_at, run_id, seq)
 );
@@ -227,7 +255,9 @@ CREATE TABLE rdmesh_store.probes (
     reason text NOT NULL,
     failures bigint NOT NULL,
     drops bigint NOT NULL,
+    unseen bigint NOT NULL,
     found_by text NOT NULL,
+    missing_because smallint[] NOT NULL,
     PRIMARY KEY (host, ordinal)
 );
 
@@ -255,7 +285,8 @@ CREATE TABLE rdmesh_store.attempts (
 );
 -- Newest first, as jobs are listed.
 CREATE INDEX attempts_by_time ON rdmesh_store.attempts
-    ((COALESCE(started_at, ended_at, first_told_at)) DESC, job_id, requeue, restart);
+    ((LEAST(COALESCE(started_at, ended_at, first_told_at), first_told_at)) DESC,
+     job_id, requeue, restart);
 
 -- What was told lately, for the diagnosis of attempts that ended.
 CREATE INDEX attempts_by_update ON rdmesh_store.attempts (updated_at);
@@ -300,5 +331,7 @@ CREATE TABLE rdmesh_store.verdicts (
     summary text NOT NULL,
     meaning text NOT NULL,
     next_steps text[] NOT NULL,
+    failures_looked_at bigint NOT NULL,
+    failures_total bigint NOT NULL,
     PRIMARY KEY (job_id, requeue, restart)
 );

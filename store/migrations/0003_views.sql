@@ -40,6 +40,19 @@ CREATE FUNCTION rdmesh_store.attach_name(kind smallint) RETURNS text
     SELECT CASE kind WHEN 1 THEN 'fexit' WHEN 2 THEN 'kretprobe' WHEN 3 THEN 'kretprobe_multi'
         ELSE '' END $$;
 
+CREATE FUNCTION rdmesh_store.missing_name(reason smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE reason WHEN 1 THEN 'module_not_loaded' WHEN 2 THEN 'no_driver'
+        WHEN 3 THEN 'no_such_function' WHEN 4 THEN 'changed_by_compiler'
+        WHEN 5 THEN 'not_described' WHEN 6 THEN 'no_btf' WHEN 7 THEN 'not_traceable'
+        WHEN 8 THEN 'driver_has_no_operation' WHEN 9 THEN 'no_return_value'
+        WHEN 10 THEN 'refused_by_kernel' WHEN 11 THEN 'detached' ELSE 'unknown' END $$;
+
+CREATE FUNCTION rdmesh_store.drop_name(kind smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE kind WHEN 1 THEN 'ring_full' WHEN 2 THEN 'counter_map_full'
+        WHEN 3 THEN 'unseen' ELSE 'unknown' END $$;
+
 -- Sums stay within 64 bits, whatever was counted. The sum of no rows stays NULL:
 -- LEAST would leave it out and answer with the bound.
 CREATE FUNCTION rdmesh_store.bounded(sum numeric) RETURNS bigint
@@ -50,12 +63,16 @@ CREATE FUNCTION rdmesh_store.bounded(sum numeric) RETURNS bigint
 CREATE VIEW rdmesh_store.probe_counts AS
 SELECT c.host, c.run_id, c.function, c.module,
        rdmesh_store.bounded(sum(c.failures)) AS failures,
-       rdmesh_store.bounded(sum(c.drops)) AS drops
-FROM (SELECT f.host, f.run_id, f.function, f.module, f.delta AS failures, 0::bigint AS drops
+       rdmesh_store.bounded(sum(c.drops)) AS drops,
+       rdmesh_store.bounded(sum(c.unseen)) AS unseen
+FROM (SELECT f.host, f.run_id, f.function, f.module, f.delta AS failures,
+             0::bigint AS drops, 0::bigint AS unseen
       FROM rdmesh_store.failure_counts f WHERE f.cgroup_path IS NULL
       UNION ALL
-      SELECT d.host, d.run_id, d.function, d.module, 0, d.delta
-      FROM rdmesh_store.drops d WHERE d.kind = 1) c
+      SELECT d.host, d.run_id, d.function, d.module, 0,
+             CASE d.kind WHEN 1 THEN d.delta ELSE 0 END,
+             CASE d.kind WHEN 3 THEN d.delta ELSE 0 END
+      FROM rdmesh_store.drops d WHERE d.kind IN (1, 3)) c
 GROUP BY c.host, c.run_id, c.function, c.module;
 
 -- When an attempt ran, as well as it is known: from its start, else from when it was
@@ -79,7 +96,8 @@ CROSS JOIN LATERAL (
 -- comes late heals it.
 CREATE VIEW rdmesh_store.described_attempts AS
 SELECT a.*,
-       COALESCE(a.started_at, a.ended_at, a.first_told_at) AS listed_at,
+       -- A start in the future must not stand above everything for ever.
+       LEAST(COALESCE(a.started_at, a.ended_at, a.first_told_at), a.first_told_at) AS listed_at,
        array_remove(ARRAY[
            CASE WHEN NOT a.told THEN 'no scheduler told of it; failing tasks named it' END,
            CASE WHEN a.ended_at < a.started_at THEN 'ended before it started' END,
@@ -101,63 +119,65 @@ SELECT a.*,
 FROM rdmesh_store.attempts a;
 
 -- Which attempt a row belongs to:
--- 1. the attempt that its environment or cgroup named; where only the job is named
---    (0/0), the job's attempt that ran at that time;
+-- 1. the attempt that its environment or cgroup named. Where only the job is named (0/0):
+--    a. by a cgroup, whose path never tells a requeue: the job's attempt that was placed on
+--       the host and ran at that time, the last to begin where there are several;
+--    b. else the job's attempt that ran at that time, 0/0 itself first;
 -- 2. else the only attempt that was placed on the host at that time;
 -- 3. else none.
+-- The source stays what named the job.
+--
+-- The join is written once, for failures and for counts, and put into both views: a
+-- function would look at the tables with the rights of whoever reads the view.
+DO $views$
+DECLARE
+    attempt_of CONSTANT text := $join$
+CROSS JOIN LATERAL (
+    SELECT COALESCE(f.job_id, p.job_id) AS job_id,
+           CASE WHEN f.job_id IS NULL THEN p.requeue
+                ELSE COALESCE(n.requeue, f.requeue) END AS requeue,
+           CASE WHEN f.job_id IS NULL THEN p.restart
+                ELSE COALESCE(n.restart, f.restart) END AS restart,
+           CASE WHEN f.job_id IS NOT NULL THEN f.source
+                WHEN p.job_id IS NOT NULL THEN 3 ELSE 4 END::smallint AS source
+    FROM (SELECT 1) one_row
+    LEFT JOIN LATERAL (
+        SELECT w.requeue, w.restart
+        FROM rdmesh_store.attempt_windows w
+        LEFT JOIN rdmesh_store.placements q
+            ON f.source = 2 AND q.host = f.host AND q.job_id = w.job_id
+               AND q.requeue = w.requeue AND q.restart = w.restart
+        WHERE f.job_id IS NOT NULL AND f.requeue = 0 AND f.restart = 0
+          AND w.job_id = f.job_id AND w.told AND f.at >= w.from_at AND f.at < w.to_at
+        ORDER BY q.host IS NOT NULL DESC,
+                 CASE WHEN q.host IS NOT NULL THEN w.from_at END DESC,
+                 w.requeue = 0 AND w.restart = 0 AND q.host IS NULL DESC,
+                 w.requeue DESC, w.restart DESC
+        LIMIT 1
+    ) n ON true
+    LEFT JOIN LATERAL (
+        SELECT min(q.job_id) AS job_id, min(q.requeue) AS requeue, min(q.restart) AS restart
+        FROM rdmesh_store.placements q
+        JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
+        WHERE f.job_id IS NULL AND q.host = f.host AND f.at >= w.from_at AND f.at < w.to_at
+        HAVING count(*) = 1
+    ) p ON true
+) a $join$;
+BEGIN
+    EXECUTE $view$
 CREATE VIEW rdmesh_store.joined_failures AS
 SELECT f.host, f.at, f.run_id, f.seq, f.ordinal, f.last_at, f.host_first_at, f.host_last_at,
        f.count, f.verb, f.functions, f.modules, f.layers, f.errnos, f.driver, f.device,
        f.netdev, f.pci_address, f.tgid, f.tid, f.comm, f.cgroup_path,
-       f.job_id AS named_job_id,
-       COALESCE(f.job_id, p.job_id) AS job_id,
-       CASE WHEN f.job_id IS NULL THEN p.requeue ELSE COALESCE(n.requeue, f.requeue) END AS requeue,
-       CASE WHEN f.job_id IS NULL THEN p.restart ELSE COALESCE(n.restart, f.restart) END AS restart,
-       f.rank, f.local_rank,
-       CASE WHEN f.job_id IS NOT NULL THEN f.source WHEN p.job_id IS NOT NULL THEN 3
-            ELSE 4 END::smallint AS source,
+       f.job_id AS named_job_id, a.job_id, a.requeue, a.restart,
+       f.rank, f.local_rank, a.source,
        f.expected, f.swallowed, f.incomplete, f.marks, f.arguments
-FROM rdmesh_store.failures f
-LEFT JOIN LATERAL (
-    SELECT w.requeue, w.restart
-    FROM rdmesh_store.attempt_windows w
-    WHERE f.job_id IS NOT NULL AND f.requeue = 0 AND f.restart = 0
-      AND w.job_id = f.job_id AND w.told AND f.at >= w.from_at AND f.at < w.to_at
-    ORDER BY w.requeue = 0 AND w.restart = 0 DESC, w.requeue DESC, w.restart DESC
-    LIMIT 1
-) n ON true
-LEFT JOIN LATERAL (
-    SELECT min(q.job_id) AS job_id, min(q.requeue) AS requeue, min(q.restart) AS restart
-    FROM rdmesh_store.placements q
-    JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
-    WHERE f.job_id IS NULL AND q.host = f.host AND f.at >= w.from_at AND f.at < w.to_at
-    HAVING count(*) = 1
-) p ON true;
-
--- Exact counts by cgroup, with their attempt by the same three rules.
+FROM rdmesh_store.failures f $view$ || attempt_of;
+    EXECUTE $view$
 CREATE VIEW rdmesh_store.joined_counts AS
 SELECT f.host, f.at, f.run_id, f.seq, f.ordinal, f.function, f.module, f.layer, f.errno,
        f.cgroup_path, f.delta,
-       f.job_id AS named_job_id,
-       COALESCE(f.job_id, p.job_id) AS job_id,
-       CASE WHEN f.job_id IS NULL THEN p.requeue ELSE COALESCE(n.requeue, f.requeue) END AS requeue,
-       CASE WHEN f.job_id IS NULL THEN p.restart ELSE COALESCE(n.restart, f.restart) END AS restart,
-       CASE WHEN f.job_id IS NOT NULL THEN f.source WHEN p.job_id IS NOT NULL THEN 3
-            ELSE 4 END::smallint AS source
-FROM rdmesh_store.failure_counts f
-LEFT JOIN LATERAL (
-    SELECT w.requeue, w.restart
-    FROM rdmesh_store.attempt_windows w
-    WHERE f.job_id IS NOT NULL AND f.requeue = 0 AND f.restart = 0
-      AND w.job_id = f.job_id AND w.told AND f.at >= w.from_at AND f.at < w.to_at
-    ORDER BY w.requeue = 0 AND w.restart = 0 DESC, w.requeue DESC, w.restart DESC
-    LIMIT 1
-) n ON true
-LEFT JOIN LATERAL (
-    SELECT min(q.job_id) AS job_id, min(q.requeue) AS requeue, min(q.restart) AS restart
-    FROM rdmesh_store.placements q
-    JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
-    WHERE f.job_id IS NULL AND q.host = f.host AND f.at >= w.from_at AND f.at < w.to_at
-    HAVING count(*) = 1
-) p ON true
-WHERE f.cgroup_path IS NOT NULL;
+       f.job_id AS named_job_id, a.job_id, a.requeue, a.restart, a.source
+FROM rdmesh_store.failure_counts f $view$ || attempt_of
+        || ' WHERE f.cgroup_path IS NOT NULL';
+END $views$;

@@ -76,7 +76,7 @@ COMMENT ON COLUMN rdmesh.failures.source IS 'How the attempt is known: environme
 COMMENT ON COLUMN rdmesh.failures.expected IS 'A rule says that this failure is part of normal work.';
 COMMENT ON COLUMN rdmesh.failures.swallowed IS 'The error did not reach user space.';
 COMMENT ON COLUMN rdmesh.failures.incomplete IS 'Records were dropped while the chain grew.';
-COMMENT ON COLUMN rdmesh.failures.marks IS 'What is odd about the row: text that was not UTF-8, a clock that jumped, ….';
+COMMENT ON COLUMN rdmesh.failures.marks IS 'What is odd about the row, one text each. The forms, here and in the marks of other views: "its time is more than 35 days before or an hour after its receipt; placed at the receipt"; "the host''s clock jumped by …" (its times come from the boot clock and are right); "TEXT was not storable text (not UTF-8, control characters, or too long); it was changed" for function, module, driver, device, network interface, PCI address, comm, cgroup path and the like; "WHAT NUMBER is not known to this collector (is the agent newer?); stored as unknown" for layer, verb, identity source and the like; "it lies after the end of its snapshot''s interval"; "it ended more than 10 seconds before its snapshot''s interval began"; "it began more than 60 seconds before its snapshot''s interval"; "the job id that its task names …" (it names none; the row is joined by cgroup or placement).';
 COMMENT ON COLUMN rdmesh.failures.arguments IS 'What the arguments of one such call said, where a full record was kept.';
 COMMENT ON COLUMN rdmesh.failures.run_id IS 'Run of the agent that reported it.';
 COMMENT ON COLUMN rdmesh.failures.sequence IS 'Sequence of its snapshot within that run.';
@@ -97,7 +97,7 @@ SELECT c.job_id AS job_id,
 FROM rdmesh_store.joined_counts c LEFT JOIN rdmesh_store.errnos n USING (errno)
 GROUP BY c.job_id, c.requeue, c.restart, c.host, c.function, c.module, c.layer, c.errno, n.name;
 
-COMMENT ON VIEW rdmesh.failure_totals IS 'Exact failing returns of each attempt by host, function and errno, from the counters by cgroup. They count on when details are dropped.';
+COMMENT ON VIEW rdmesh.failure_totals IS 'Failing returns of each attempt by host, function and errno, from the counters by cgroup. They count on when details are dropped. Exact, but where rdmesh.drops has rows of kind unseen or counter_map_full for that host and time: then at least so many.';
 COMMENT ON COLUMN rdmesh.failure_totals.job_id IS 'The scheduler''s job id; null: no attempt could be named.';
 COMMENT ON COLUMN rdmesh.failure_totals.requeue IS 'How often the scheduler had requeued the job.';
 COMMENT ON COLUMN rdmesh.failure_totals.restart IS 'How often the launcher had restarted its workers inside that run.';
@@ -137,17 +137,17 @@ COMMENT ON COLUMN rdmesh.host_failure_totals.count IS 'Failing returns.';
 CREATE VIEW rdmesh.drops AS
 SELECT d.host AS host,
        d.at AS at,
-       CASE d.kind WHEN 1 THEN 'ring_full' ELSE 'counter_map_full' END AS kind,
+       rdmesh_store.drop_name(d.kind) AS kind,
        d.function AS function,
        d.module AS module,
        rdmesh_store.layer_name(d.layer) AS layer,
        d.delta AS count
 FROM rdmesh_store.drops d;
 
-COMMENT ON VIEW rdmesh.drops IS 'What a host could not keep: details that are missing while the exact counts are complete.';
+COMMENT ON VIEW rdmesh.drops IS 'What a host could not keep or see. With ring_full only details are missing and the counts are complete; with counter_map_full the counts by errno or cgroup miss some; with unseen no count has them.';
 COMMENT ON COLUMN rdmesh.drops.host IS 'The host.';
 COMMENT ON COLUMN rdmesh.drops.at IS 'End of the interval, collector time.';
-COMMENT ON COLUMN rdmesh.drops.kind IS 'ring_full: records without room in the ring; counter_map_full: failures that the finer counters miss.';
+COMMENT ON COLUMN rdmesh.drops.kind IS 'ring_full: records without room in the ring; counter_map_full: failing returns counted without their errno or cgroup; unseen: calls that the kernel did not show to the probe (another task was preempted inside it on the same processor), failed or not.';
 COMMENT ON COLUMN rdmesh.drops.function IS 'The kernel function.';
 COMMENT ON COLUMN rdmesh.drops.module IS 'Its module.';
 COMMENT ON COLUMN rdmesh.drops.layer IS 'Its layer.';
@@ -208,7 +208,7 @@ COMMENT ON COLUMN rdmesh.jobs.exit_code IS 'Exit code; null: not told.';
 COMMENT ON COLUMN rdmesh.jobs.exit_reason IS 'Why it ended, in the words of the scheduler.';
 COMMENT ON COLUMN rdmesh.jobs.labels IS 'Labels of the scheduler''s own.';
 COMMENT ON COLUMN rdmesh.jobs.told IS 'False: no scheduler spoke of it; failing tasks named it.';
-COMMENT ON COLUMN rdmesh.jobs.marks IS 'What is odd about what was told.';
+COMMENT ON COLUMN rdmesh.jobs.marks IS 'What is odd about what was told, computed when it is asked for: no scheduler told of it; ended before it started; ended or placed without a start; starts in the future; an exit code that does not fit the state; a host that has never reported.';
 COMMENT ON COLUMN rdmesh.jobs.updated_at IS 'When something was told last.';
 
 CREATE VIEW rdmesh.placements AS
@@ -251,7 +251,8 @@ SELECT r.host AS host,
        r.last_rejection AS last_rejection,
        GREATEST(r.given_up, (SELECT COALESCE(upper(range_merge(r.seqs)) - 1, 0) - COALESCE(sum(upper(s) - lower(s)), 0)::bigint FROM unnest(r.seqs) s)) AS missing,
        r.failures AS failures,
-       r.drops AS drops
+       r.drops AS drops,
+       r.unseen AS unseen
 FROM rdmesh_store.agent_runs r;
 
 COMMENT ON VIEW rdmesh.agents IS 'Every run of every agent that ever reported.';
@@ -272,6 +273,7 @@ COMMENT ON COLUMN rdmesh.agents.last_rejection IS 'Why the last one was refused.
 COMMENT ON COLUMN rdmesh.agents.missing IS 'Items that never came: given up by the agent, or holes in the sequence.';
 COMMENT ON COLUMN rdmesh.agents.failures IS 'Failing returns counted.';
 COMMENT ON COLUMN rdmesh.agents.drops IS 'Records dropped on the host.';
+COMMENT ON COLUMN rdmesh.agents.unseen IS 'Calls that the kernel did not show to the probes, failed or not; where it is not 0, counts are lower bounds.';
 
 CREATE VIEW rdmesh.probes AS
 SELECT p.host AS host,
@@ -284,11 +286,15 @@ SELECT p.host AS host,
        rdmesh_store.probe_state_name(p.state) AS state,
        rdmesh_store.attach_name(p.attached_by) AS attached_by,
        p.reason AS reason,
+       ARRAY(SELECT rdmesh_store.missing_name(m.because) FROM unnest(p.missing_because) WITH ORDINALITY m (because, place) ORDER BY m.place) AS missing_because,
        p.found_by AS found_by,
        CASE WHEN p.state IN (1, 4) THEN GREATEST(p.failures, c.failures) ELSE 0 END AS failures,
        CASE WHEN p.state IN (1, 4) THEN GREATEST(p.drops, c.drops) ELSE 0 END AS drops,
-       p.received_at AS reported_at
+       CASE WHEN p.state IN (1, 4) THEN GREATEST(p.unseen, c.unseen) ELSE 0 END AS unseen,
+       p.received_at AS reported_at,
+       q.marks AS marks
 FROM rdmesh_store.probes p
+LEFT JOIN rdmesh_store.probe_reports q USING (host, received_at, run_id, seq)
 LEFT JOIN rdmesh_store.probe_counts c USING (host, run_id, function, module);
 
 COMMENT ON VIEW rdmesh.probes IS 'The probes that each host reported last.';
@@ -302,10 +308,13 @@ COMMENT ON COLUMN rdmesh.probes.logical IS 'One of the thirteen logical hooks.';
 COMMENT ON COLUMN rdmesh.probes.state IS 'attached, missing, replaced or detached.';
 COMMENT ON COLUMN rdmesh.probes.attached_by IS 'fexit, kretprobe, kretprobe_multi or empty.';
 COMMENT ON COLUMN rdmesh.probes.reason IS 'Why it is missing, or what replaced it.';
+COMMENT ON COLUMN rdmesh.probes.missing_because IS 'The same for programs, in the order of reason: module_not_loaded, no_driver, no_such_function, changed_by_compiler, not_described, no_btf, not_traceable, driver_has_no_operation, no_return_value, refused_by_kernel, detached or unknown; empty: it is attached, or the tracer did not say.';
 COMMENT ON COLUMN rdmesh.probes.found_by IS 'How its place was found.';
-COMMENT ON COLUMN rdmesh.probes.failures IS 'Failing returns counted when it was reported.';
-COMMENT ON COLUMN rdmesh.probes.drops IS 'Records dropped when it was reported.';
+COMMENT ON COLUMN rdmesh.probes.failures IS 'Failing returns counted since its run began.';
+COMMENT ON COLUMN rdmesh.probes.drops IS 'Records dropped since its run began.';
+COMMENT ON COLUMN rdmesh.probes.unseen IS 'Calls that the kernel did not show to it since its run began, failed or not.';
 COMMENT ON COLUMN rdmesh.probes.reported_at IS 'When the report came.';
+COMMENT ON COLUMN rdmesh.probes.marks IS 'What is odd about the whole report; the forms of marks stand at rdmesh.failures.marks.';
 
 CREATE VIEW rdmesh.inventories AS
 SELECT i.host AS host,
@@ -314,7 +323,8 @@ SELECT i.host AS host,
        i.kernel_release AS kernel_release,
        i.ofed_version AS ofed_version,
        i.gpu_driver AS gpu_driver,
-       i.summary AS summary
+       i.summary AS summary,
+       i.marks AS marks
 FROM rdmesh_store.inventories i;
 
 COMMENT ON VIEW rdmesh.inventories IS 'What each host was, from when on.';
@@ -325,6 +335,7 @@ COMMENT ON COLUMN rdmesh.inventories.kernel_release IS 'Kernel release.';
 COMMENT ON COLUMN rdmesh.inventories.ofed_version IS 'Version of an out-of-tree OFED stack; empty: in-tree drivers.';
 COMMENT ON COLUMN rdmesh.inventories.gpu_driver IS 'GPU driver and version; empty: none.';
 COMMENT ON COLUMN rdmesh.inventories.summary IS 'Devices, limits, memory paths.';
+COMMENT ON COLUMN rdmesh.inventories.marks IS 'What is odd about it; the forms of marks stand at rdmesh.failures.marks.';
 
 CREATE VIEW rdmesh.snapshots AS
 SELECT s.host AS host,
@@ -337,6 +348,7 @@ SELECT s.host AS host,
        s.chains AS chains,
        s.failures AS failures,
        s.drops AS drops,
+       s.unseen AS unseen,
        s.chains_left_out AS chains_left_out,
        s.marks AS marks
 FROM rdmesh_store.snapshots s;
@@ -352,39 +364,9 @@ COMMENT ON COLUMN rdmesh.snapshots.inventory_id IS 'The inventory in force.';
 COMMENT ON COLUMN rdmesh.snapshots.chains IS 'Rows that it has in rdmesh.failures.';
 COMMENT ON COLUMN rdmesh.snapshots.failures IS 'Failing returns counted in the interval.';
 COMMENT ON COLUMN rdmesh.snapshots.drops IS 'Records dropped in the interval.';
+COMMENT ON COLUMN rdmesh.snapshots.unseen IS 'Calls in the interval that the kernel did not show to the probes, failed or not.';
 COMMENT ON COLUMN rdmesh.snapshots.chains_left_out IS 'Chains beyond the snapshot''s limit.';
-COMMENT ON COLUMN rdmesh.snapshots.marks IS 'What is odd about it.';
-
-CREATE VIEW rdmesh.wire_windows AS
-SELECT w.host AS host,
-       w.shaped_host AS shaped_host,
-       w.wire AS wire,
-       w.virtual_function AS virtual_function,
-       w.at AS from_at,
-       w.to_at AS to_at,
-       w.rate_bps AS rate_bps,
-       w.sent_bits AS sent_bits,
-       w.invalid = '{}' AS valid,
-       w.bypass AS bypass,
-       w.engine_version AS engine_version,
-       w.configuration_hash AS configuration_hash,
-       w.marks AS marks
-FROM rdmesh_store.wire_windows w;
-
-COMMENT ON VIEW rdmesh.wire_windows IS 'Reporting intervals of shaped wires.';
-COMMENT ON COLUMN rdmesh.wire_windows.host IS 'Host of the shaper.';
-COMMENT ON COLUMN rdmesh.wire_windows.shaped_host IS 'Host whose virtual function is shaped.';
-COMMENT ON COLUMN rdmesh.wire_windows.wire IS 'Name of the wire.';
-COMMENT ON COLUMN rdmesh.wire_windows.virtual_function IS 'The virtual function.';
-COMMENT ON COLUMN rdmesh.wire_windows.from_at IS 'Start, collector time.';
-COMMENT ON COLUMN rdmesh.wire_windows.to_at IS 'End, collector time.';
-COMMENT ON COLUMN rdmesh.wire_windows.rate_bps IS 'Line rate, bit/s; 0: not shaped.';
-COMMENT ON COLUMN rdmesh.wire_windows.sent_bits IS 'Bits sent, overhead included.';
-COMMENT ON COLUMN rdmesh.wire_windows.valid IS 'Whether the window shows the wire that was asked for.';
-COMMENT ON COLUMN rdmesh.wire_windows.bypass IS 'Traffic went around the shaper.';
-COMMENT ON COLUMN rdmesh.wire_windows.engine_version IS 'Version of the engine.';
-COMMENT ON COLUMN rdmesh.wire_windows.configuration_hash IS 'Windows with different hashes are not compared.';
-COMMENT ON COLUMN rdmesh.wire_windows.marks IS 'What is odd about it.';
+COMMENT ON COLUMN rdmesh.snapshots.marks IS 'What is odd about it, or about any text or number in it, counters and co-signals included; the forms of marks stand at rdmesh.failures.marks.';
 
 CREATE VIEW rdmesh.diagnoses AS
 SELECT d.job_id AS job_id,
@@ -409,7 +391,9 @@ SELECT d.job_id AS job_id,
        d.unwatched AS unwatched,
        d.summary AS summary,
        d.meaning AS meaning,
-       d.next_steps AS next_steps
+       d.next_steps AS next_steps,
+       d.failures_looked_at AS failures_looked_at,
+       d.failures_total AS failures_total
 FROM rdmesh_store.verdicts d;
 
 COMMENT ON VIEW rdmesh.diagnoses IS 'The last verdict on each attempt that was diagnosed.';
@@ -436,3 +420,5 @@ COMMENT ON COLUMN rdmesh.diagnoses.unwatched IS 'What could have been seen and w
 COMMENT ON COLUMN rdmesh.diagnoses.summary IS 'One sentence.';
 COMMENT ON COLUMN rdmesh.diagnoses.meaning IS 'What it means.';
 COMMENT ON COLUMN rdmesh.diagnoses.next_steps IS 'What to check next.';
+COMMENT ON COLUMN rdmesh.diagnoses.failures_looked_at IS 'Rows of rdmesh.failures that were looked at: the first of the attempt.';
+COMMENT ON COLUMN rdmesh.diagnoses.failures_total IS 'Rows of rdmesh.failures that the attempt had when it was diagnosed; 50000: so many or more.';

@@ -14,6 +14,7 @@ const POSTGRES_EPOCH: OffsetDateTime = datetime!(2000-01-01 00:00 UTC);
 
 const OID_INT2: i32 = 21;
 const OID_INT4: i32 = 23;
+const OID_INT8: i32 = 20;
 const OID_TEXT: i32 = 25;
 
 /// A table's rows, encoded as they are added.
@@ -117,6 +118,13 @@ impl CopyRows {
         self.int8(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 
+    pub(crate) fn time_or_null(&mut self, value: Option<OffsetDateTime>) -> &mut Self {
+        match value {
+            Some(value) => self.time(value),
+            None => self.null(),
+        }
+    }
+
     pub(crate) fn jsonb_or_null(&mut self, value: Option<&str>) -> &mut Self {
         let Some(value) = value else {
             return self.null();
@@ -151,6 +159,15 @@ impl CopyRows {
         self.array(OID_INT4, values.len(), |rows| {
             for value in values {
                 rows.length(4);
+                rows.bytes.extend_from_slice(&value.to_be_bytes());
+            }
+        })
+    }
+
+    pub(crate) fn int8_array(&mut self, values: &[i64]) -> &mut Self {
+        self.array(OID_INT8, values.len(), |rows| {
+            for value in values {
+                rows.length(8);
                 rows.bytes.extend_from_slice(&value.to_be_bytes());
             }
         })

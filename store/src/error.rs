@@ -22,6 +22,12 @@ pub enum StoreError {
     /// Postgres refused a value: the item that holds it can never be stored.
     #[error("Postgres refused a value: {0}")]
     Data(String),
+    /// A value in the database is not of the kind that this build reads.
+    #[error(
+        "a value in the database cannot be read ({0}); was it written by another version, or by \
+         hand?"
+    )]
+    Unreadable(String),
     /// The role may not do this.
     #[error(
         "the database role may not do this ({0}); let the collector's role own the database: \
@@ -48,6 +54,9 @@ pub enum StoreError {
          or postgres:///DATABASE?host=/run/postgresql for a Unix socket"
     )]
     Url(String),
+    /// Windows that are not compared, or none to compare.
+    #[error("{0}")]
+    NotComparable(String),
     /// An item of a run that never said Hello.
     #[error("a run is not known; the agent must say Hello first")]
     UnknownRun,
@@ -87,6 +96,8 @@ impl StoreError {
             "40001" | "40P01" | "55P03" => Self::Conflict(message),
             "23514" if message.contains("no partition") => Self::NoPartition(message),
             "57014" => Self::TooSlow(message),
+            // Raised by rdmesh.compare_wire.
+            "55000" | "P0002" => Self::NotComparable(message),
             "42501" => Self::Permission(message),
             "42P01" | "42703" | "42883" | "3F000" => Self::Schema(message),
             _ => match code.get(..2) {
@@ -117,9 +128,10 @@ impl From<sqlx::Error> for StoreError {
             // The server went away in the middle of an answer.
             | sqlx::Error::Protocol(_) => Self::Unavailable(error.to_string()),
             sqlx::Error::Configuration(_) => Self::Url(error.to_string()),
-            sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) => {
-                Self::Schema(error.to_string())
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => {
+                Self::Unreadable(error.to_string())
             }
+            sqlx::Error::ColumnNotFound(_) => Self::Schema(error.to_string()),
             _ => Self::Other(error.to_string()),
         }
     }
@@ -162,6 +174,17 @@ mod tests {
         for code in ["23514", "22021", "42501", "42P01", "57014", "XX000"] {
             assert!(!retryable(code, "x"), "{code}");
         }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_no_fault_of_who_asks() {
+        let error = StoreError::from(sqlx::Error::ColumnDecode {
+            index: "\"layer\"".into(),
+            source: "unexpected null".into(),
+        });
+        assert!(matches!(&error, StoreError::Unreadable(_)), "{error:?}");
+        assert!(!error.is_about_data() && !error.is_retryable());
+        assert!(error.to_string().contains("layer"), "{error}");
     }
 
     #[test]

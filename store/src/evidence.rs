@@ -42,8 +42,10 @@ pub struct HostWatch {
     pub attempt_seconds: f64,
     /// Records that its ring dropped meanwhile.
     pub drops: i64,
-    /// Failures that the counters by cgroup miss.
+    /// Failing returns that were counted without their errno or cgroup.
     pub counter_overflow: i64,
+    /// Calls that the kernel did not show to its probes.
+    pub unseen: i64,
 }
 
 /// A co-signal near an attempt's failures.
@@ -125,6 +127,10 @@ pub struct StoredVerdict {
     pub meaning: String,
     /// What to check next.
     pub next_steps: Vec<String>,
+    /// Failures that were looked at.
+    pub failures_looked_at: i64,
+    /// Failures that the attempt has, counted up to a bound.
+    pub failures_total: i64,
 }
 
 impl Store {
@@ -184,13 +190,18 @@ impl Store {
                                   - r.boot_epoch_ns))) g
                      WHERE r.host = k.host AND r.agent = 1 AND r.boot_epoch_ns IS NOT NULL
                  ), 0)::float8 AS watched_seconds,
-                 COALESCE((SELECT rdmesh_store.bounded(sum(delta)) FROM rdmesh_store.drops d
-                  WHERE d.host = k.host AND d.kind = 1 AND d.at >= $2
-                    AND d.at < $3 + interval '10 seconds'), 0)::bigint AS drops,
-                 COALESCE((SELECT rdmesh_store.bounded(sum(delta)) FROM rdmesh_store.drops d
-                  WHERE d.host = k.host AND d.kind = 2 AND d.at >= $2
-                    AND d.at < $3 + interval '10 seconds'), 0)::bigint AS counter_overflow
+                 l.drops, l.counter_overflow, l.unseen
              FROM unnest($1::text[]) WITH ORDINALITY k (host, position)
+             CROSS JOIN LATERAL (
+                 SELECT COALESCE(rdmesh_store.bounded(sum(delta) FILTER (WHERE kind = 1)), 0)
+                            AS drops,
+                        COALESCE(rdmesh_store.bounded(sum(delta) FILTER (WHERE kind = 2)), 0)
+                            AS counter_overflow,
+                        COALESCE(rdmesh_store.bounded(sum(delta) FILTER (WHERE kind = 3)), 0)
+                            AS unseen
+                 FROM rdmesh_store.drops d
+                 WHERE d.host = k.host AND d.at >= $2 AND d.at < $3 + interval '10 seconds'
+             ) l
              ORDER BY k.position",
         )
         .bind(hosts)
@@ -209,6 +220,7 @@ impl Store {
                     attempt_seconds: (to - from).as_seconds_f64().max(0.0),
                     drops: row.try_get("drops")?,
                     counter_overflow: row.try_get("counter_overflow")?,
+                    unseen: row.try_get("unseen")?,
                 })
             })
             .collect()
@@ -312,9 +324,10 @@ impl Store {
             "INSERT INTO rdmesh_store.verdicts
                  (job_id, requeue, restart, diagnosed_at, class, layer, verb, function, module,
                   errno, errno_name, hosts, devices, first_at, confidence, route_to, rule,
-                  evidence, against, unwatched, summary, meaning, next_steps)
+                  evidence, against, unwatched, summary, meaning, next_steps,
+                  failures_looked_at, failures_total)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-                     $18, $19, $20, $21, $22, $23)
+                     $18, $19, $20, $21, $22, $23, $24, $25)
              ON CONFLICT (job_id, requeue, restart) DO UPDATE SET
                  diagnosed_at = excluded.diagnosed_at, class = excluded.class,
                  layer = excluded.layer, verb = excluded.verb, function = excluded.function,
@@ -325,7 +338,9 @@ impl Store {
                  rule = excluded.rule, evidence = excluded.evidence,
                  against = excluded.against, unwatched = excluded.unwatched,
                  summary = excluded.summary, meaning = excluded.meaning,
-                 next_steps = excluded.next_steps",
+                 next_steps = excluded.next_steps,
+                 failures_looked_at = excluded.failures_looked_at,
+                 failures_total = excluded.failures_total",
         )
         .bind(&key.job_id)
         .bind(i64::from(key.requeue))
@@ -350,6 +365,8 @@ impl Store {
         .bind(&verdict.summary)
         .bind(&verdict.meaning)
         .bind(&verdict.next_steps)
+        .bind(verdict.failures_looked_at)
+        .bind(verdict.failures_total)
         .execute(&self.pool)
         .await?;
         Ok(())

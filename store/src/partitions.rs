@@ -165,6 +165,7 @@ impl Store {
             "DELETE FROM rdmesh_store.inventories i WHERE received_at < $1 AND EXISTS (
                  SELECT FROM rdmesh_store.inventories n
                  WHERE n.host = i.host AND n.seen_at > i.seen_at)",
+            "DELETE FROM rdmesh_store.wires WHERE to_at < $1",
             "DELETE FROM rdmesh_store.verdicts WHERE diagnosed_at < $1",
             "DELETE FROM rdmesh_store.attempts
              WHERE updated_at < $1 AND state <> 2 AND COALESCE(ended_at, updated_at) < $1",

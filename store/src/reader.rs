@@ -45,9 +45,24 @@ pub(crate) async fn ensure(connection: &mut PgConnection) -> Result<ReaderRole, 
     Ok(ReaderRole::Ready)
 }
 
+/// Functions that make or change large objects, which every role may call. They belong to
+/// the superuser who made the cluster: only such a role can take them away. From Postgres 16
+/// on a read-only transaction refuses them, before it does not.
+const LARGE_OBJECT_WRITERS: &[&str] = &[
+    "lo_create(oid)",
+    "lo_creat(integer)",
+    "lo_from_bytea(oid, bytea)",
+    "lo_put(oid, bigint, bytea)",
+    "lo_truncate(integer, integer)",
+    "lo_truncate64(integer, bigint)",
+    "lo_unlink(oid)",
+    "lowrite(integer, bytea)",
+];
+
 /// What the role may do beyond reading the views is taken away as far as the collector's
-/// role may: temporary tables, writing (large objects from Postgres 16 on), and queries without an end. A role or a database
-/// that somebody else made stays as that one wants it.
+/// role may: temporary tables, writing, large objects (needs a superuser; README.md says
+/// what such a one runs), and queries without an end. A role or a database that somebody
+/// else made stays as that one wants it.
 async fn restrain(connection: &mut PgConnection) -> Result<(), StoreError> {
     for statement in [
         "REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC".to_owned(),
@@ -55,7 +70,13 @@ async fn restrain(connection: &mut PgConnection) -> Result<(), StoreError> {
         format!(
             "ALTER ROLE {READER_ROLE} IN DATABASE %I SET statement_timeout = ''{READER_TIMEOUT}''"
         ),
-    ] {
+    ]
+    .into_iter()
+    .chain(
+        LARGE_OBJECT_WRITERS.iter().map(|function| {
+            format!("REVOKE EXECUTE ON FUNCTION pg_catalog.{function} FROM PUBLIC")
+        }),
+    ) {
         sqlx::query(&format!(
             "DO $do$ BEGIN EXECUTE format('{statement}', current_database());
              EXCEPTION WHEN insufficient_privilege THEN NULL; END $do$"

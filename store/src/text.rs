@@ -1,22 +1,23 @@
-//! Text that Postgres can hold: UTF-8 without NUL.
+//! Text that Postgres can hold and a terminal can show: UTF-8 without control characters.
 
 /// Text made fit for the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storable {
-    /// UTF-8 without NUL; what did not fit is replaced by U+FFFD.
+    /// UTF-8 without control characters; what did not fit is replaced by U+FFFD.
     pub text: String,
     /// Whether something was replaced or cut off.
     pub changed: bool,
 }
 
-/// Makes `bytes` fit for a text column: bytes that are not UTF-8, and NUL (which
-/// Postgres refuses in text), become U+FFFD; at most `max_bytes` are kept.
+/// Makes `bytes` fit for a text column: bytes that are not UTF-8, and control characters
+/// (Postgres refuses NUL in text, a terminal obeys the others), become U+FFFD; at most
+/// `max_bytes` are kept.
 pub fn storable(bytes: &[u8], max_bytes: usize) -> Storable {
     let lossy = String::from_utf8_lossy(bytes);
     let mut changed = matches!(lossy, std::borrow::Cow::Owned(_));
     let mut text = lossy.into_owned();
-    if text.contains('\0') {
-        text = text.replace('\0', "\u{FFFD}");
+    if text.contains(char::is_control) {
+        text = text.replace(char::is_control, "\u{FFFD}");
         changed = true;
     }
     if text.len() > max_bytes {
@@ -48,11 +49,11 @@ mod tests {
 
     #[test]
     fn other_bytes_are_replaced_and_said() {
-        let kept = storable(b"a\xFFb\0c", 64);
+        let kept = storable(b"a\xFFb\0c\x1b[31m\xc2\x9b", 64);
         assert_eq!(
             kept,
             Storable {
-                text: "a\u{FFFD}b\u{FFFD}c".into(),
+                text: "a\u{FFFD}b\u{FFFD}c\u{FFFD}[31m\u{FFFD}".into(),
                 changed: true
             }
         );

@@ -6,6 +6,9 @@ pub(crate) mod failures;
 pub(crate) mod fleet;
 pub(crate) mod job;
 pub(crate) mod probes;
+pub(crate) mod wire;
+mod wire_compare;
+mod wire_watch;
 
 use std::path::PathBuf;
 
@@ -33,6 +36,10 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
         .build()
         .map_err(CommandError::Runtime)?;
     runtime.block_on(async {
+        // One shaper may be asked without any collector.
+        if let Command::Wire(command) = &cli.command {
+            return wire::run(command, &cli.global, output).await;
+        }
         let client = connect(&cli.global).await?;
         match &cli.command {
             Command::Job(command) => job::run(command, &client, output).await,
@@ -40,6 +47,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Diagnose(args) => diagnose::run(args, &client, output).await,
             Command::Probes(args) => probes::run(args, &client, output).await,
             Command::Fleet(args) => fleet::run(args, &client, output).await,
+            Command::Wire(command) => wire::run(command, &cli.global, output).await,
             Command::Completions(args) => completions::run(args, output),
         }
     })

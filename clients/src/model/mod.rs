@@ -7,6 +7,7 @@ pub mod failure;
 pub mod job;
 pub mod probe;
 pub mod verdict;
+pub mod wire;
 
 use crate::error::ClientError;
 use crate::moment::Moment;

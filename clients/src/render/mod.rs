@@ -8,6 +8,8 @@ pub(crate) mod job;
 pub(crate) mod printable;
 pub(crate) mod probes;
 pub(crate) mod table;
+pub(crate) mod wires;
+pub(crate) mod wires_watch;
 pub(crate) mod wrap;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod rows;
 mod runs;
 mod small;
 mod tables;
+mod wires;
 mod write;
 
 pub use rows::{

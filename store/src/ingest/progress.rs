@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use crate::StoreError;
 use crate::ingest::tables::{drops_of, failures_of};
 use crate::ingest::write::{Progress, agents, hosts, run_ids};
-use crate::ingest::{Content, Heartbeat, Item, RunKey, Snapshot};
+use crate::ingest::{Content, DropKind, Heartbeat, Item, RunKey, Snapshot};
 
 /// Holes in a run's sequences before the oldest are closed, and separate watched
 /// intervals before the oldest are forgotten. A well-behaved agent has none or a few;
@@ -23,6 +23,7 @@ struct Gain {
     rejected: i64,
     failures: i64,
     drops: i64,
+    unseen: i64,
     jumps: i32,
     given_up: i64,
     rejection: Option<String>,
@@ -56,7 +57,10 @@ impl Gain {
                 self.rejected += 1;
                 self.rejection = Some(reason.clone());
             }
-            Content::ProbeReport(_) | Content::WireWindow(_) => {}
+            Content::WireWindow(window) => {
+                self.given_up = self.given_up.max(window.windows_given_up);
+            }
+            Content::ProbeReport(_) => {}
         }
     }
 
@@ -65,7 +69,9 @@ impl Gain {
         self.given_up = self.given_up.max(snapshot.given_up);
         self.inventory_id = Some(snapshot.inventory_id.clone());
         self.failures = self.failures.saturating_add(failures_of(snapshot));
-        self.drops = self.drops.saturating_add(drops_of(snapshot));
+        let of_kind = |kind| drops_of(snapshot, kind);
+        self.drops = self.drops.saturating_add(of_kind(DropKind::Ring));
+        self.unseen = self.unseen.saturating_add(of_kind(DropKind::Unseen));
     }
 }
 
@@ -74,16 +80,16 @@ const ADVANCE: &str = "
         SELECT * FROM unnest($1::text[], $2::smallint[], $3::uuid[], $4::bigint[], $5::bigint[],
                              $6::bigint[], $7::bigint[], $8::bigint[], $9::int[], $10::bigint[],
                              $11::text[], $12::text[], $13::timestamptz[], $14::bigint[],
-                             $15::bigint[])
+                             $15::bigint[], $16::bigint[])
             WITH ORDINALITY k (host, agent, run_id, snapshots, heartbeats, rejected, failures,
                                drops, jumps, given_up, rejection, inventory_id,
-                               last_seen_at, boot_epoch_ns, offset_ns, run)
+                               last_seen_at, boot_epoch_ns, offset_ns, unseen, run)
     ), s AS (
         SELECT run, range_agg(int8range(seq, seq + 1)) AS seqs
-        FROM unnest($16::bigint[], $17::bigint[]) f (run, seq) GROUP BY run
+        FROM unnest($17::bigint[], $18::bigint[]) f (run, seq) GROUP BY run
     ), w AS (
         SELECT run, range_agg(int8range(from_ns, to_ns)) AS watched
-        FROM unnest($18::bigint[], $19::bigint[], $20::bigint[]) f (run, from_ns, to_ns)
+        FROM unnest($19::bigint[], $20::bigint[], $21::bigint[]) f (run, from_ns, to_ns)
         GROUP BY run
     )
     UPDATE rdmesh_store.agent_runs r SET
@@ -95,6 +101,7 @@ const ADVANCE: &str = "
         last_rejection = COALESCE(k.rejection, r.last_rejection),
         failures = rdmesh_store.bounded(r.failures::numeric + k.failures),
         drops = rdmesh_store.bounded(r.drops::numeric + k.drops),
+        unseen = rdmesh_store.bounded(r.unseen::numeric + k.unseen),
         clock_jumps = r.clock_jumps + k.jumps,
         given_up = GREATEST(r.given_up, k.given_up),
         inventory_id = COALESCE(k.inventory_id, r.inventory_id),
@@ -195,6 +202,7 @@ async fn update(
         .bind(column(gains, |g| g.last_seen_at))
         .bind(column(gains, |g| g.boot_epoch_ns))
         .bind(column(gains, |g| g.offset_ns))
+        .bind(column(gains, |g| g.unseen))
         .bind(items.seq_runs)
         .bind(items.seqs)
         .bind(items.watched_runs)

@@ -197,19 +197,21 @@ pub struct Count {
     pub total: i64,
 }
 
-/// What had no room.
+/// What a host could not keep or see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropKind {
     /// Records in the ring.
     Ring,
-    /// Failures in the finer counters.
+    /// Failing returns in the finer counters.
     CounterMap,
+    /// Calls that the kernel did not show to the probe, failed or not.
+    Unseen,
 }
 
-/// What a host could not keep.
+/// Something that a host could not keep or see.
 #[derive(Debug, Clone)]
 pub struct Dropped {
-    /// What had no room.
+    /// What it was.
     pub kind: DropKind,
     /// Kernel function.
     pub function: String,
@@ -253,6 +255,8 @@ pub struct ProbeReport {
     pub obstacle: String,
     /// Each probe.
     pub probes: Vec<Probe>,
+    /// What is odd about it.
+    pub marks: Vec<String>,
     /// The message, encoded.
     pub body: Vec<u8>,
 }
@@ -282,8 +286,12 @@ pub struct Probe {
     pub failures: i64,
     /// Records dropped so far.
     pub drops: i64,
+    /// Calls that the kernel did not show to it so far.
+    pub unseen: i64,
     /// How its place was found.
     pub found_by: String,
+    /// Why it is missing, as the contract numbers it.
+    pub missing_because: Vec<i16>,
 }
 
 /// What a host is.
@@ -301,12 +309,14 @@ pub struct InventoryReport {
     pub gpu_driver: String,
     /// What SQL users see of it, as a JSON object.
     pub summary: String,
+    /// What is odd about it.
+    pub marks: Vec<String>,
     /// The message, encoded.
     pub body: Vec<u8>,
 }
 
 /// An interval of a wire.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireWindow {
     /// Begin, collector time.
     pub from_at: OffsetDateTime,
@@ -320,8 +330,54 @@ pub struct WireWindow {
     pub virtual_function: String,
     /// Line rate, bit/s; 0: not shaped.
     pub rate_bps: i64,
+    /// The rate that a reset goes back to, bit/s.
+    pub configured_rate_bps: i64,
+    /// When the rate goes back to it by itself, time of the shaper.
+    pub expires_at: Option<OffsetDateTime>,
+    /// Grows with each change of the wire.
+    pub policy_generation: i64,
+    /// Frames sent.
+    pub sent_frames: i64,
     /// Bits sent, overhead included.
     pub sent_bits: i64,
+    /// Frames that wait at the end.
+    pub queue_frames_now: i64,
+    /// Frames that wait, median.
+    pub queue_frames_p50: i64,
+    /// Frames that wait, 99th percentile.
+    pub queue_frames_p99: i64,
+    /// Frames that wait, most.
+    pub queue_frames_max: i64,
+    /// Time that a frame waited, median, nanoseconds.
+    pub waited_ns_p50: i64,
+    /// 99th percentile.
+    pub waited_ns_p99: i64,
+    /// Longest.
+    pub waited_ns_max: i64,
+    /// Wire time that late polls took from the catch-up, picoseconds.
+    pub catch_up_used_ps: i64,
+    /// Wire time lost to poll gaps, picoseconds.
+    pub lost_ps: i64,
+    /// Frames marked Congestion Experienced.
+    pub ce_marks: i64,
+    /// Frames dropped by the port for want of descriptors.
+    pub imissed: i64,
+    /// Frames dropped by the port for want of buffers.
+    pub rx_nombuf: i64,
+    /// Frames that the sending port did not take at once.
+    pub tx_not_accepted: i64,
+    /// Polls at which the wire was full.
+    pub full_polls: i64,
+    /// Longest time between polls, nanoseconds.
+    pub longest_poll_gap_ns: i64,
+    /// Poll gaps by powers of two, nanoseconds.
+    pub poll_gap_buckets: Vec<i64>,
+    /// Frames that a sender sent again.
+    pub repeated_frames: i64,
+    /// Bytes of these frames.
+    pub repeated_bytes: i64,
+    /// Windows that the run gave up so far.
+    pub windows_given_up: i64,
     /// Causes why it is invalid, as the contract numbers them.
     pub invalid: Vec<i16>,
     /// Traffic went around the shaper.

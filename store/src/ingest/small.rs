@@ -26,7 +26,9 @@ const PROBES: &[&str] = &[
     "reason",
     "failures",
     "drops",
+    "unseen",
     "found_by",
+    "missing_because",
 ];
 
 /// Keeps the report, and makes its probes the host's current ones unless a later
@@ -39,8 +41,8 @@ pub(super) async fn store_probes(
     sqlx::query(
         "INSERT INTO rdmesh_store.probe_reports
              (host, received_at, run_id, seq, kernel_release, logical_attached, logical_total,
-              obstacle, body)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+              obstacle, body, marks)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(&item.run.host)
     .bind(item.received_at)
@@ -51,6 +53,7 @@ pub(super) async fn store_probes(
     .bind(report.logical_total)
     .bind(&report.obstacle)
     .bind(&report.body)
+    .bind(&report.marks)
     .execute(&mut *connection)
     .await?;
     let overtaken: bool = sqlx::query_scalar(
@@ -88,7 +91,9 @@ pub(super) async fn store_probes(
             .text(&probe.reason)
             .int8(probe.failures)
             .int8(probe.drops)
-            .text(&probe.found_by);
+            .int8(probe.unseen)
+            .text(&probe.found_by)
+            .int2_array(&probe.missing_because);
     }
     rows.send(connection).await
 }
@@ -103,8 +108,8 @@ pub(super) async fn store_inventory(
     sqlx::query(
         "INSERT INTO rdmesh_store.inventories
              (host, id, seen_at, received_at, kernel_release, ofed_version, gpu_driver, summary,
-              body)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9)
+              body, marks)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10)
          ON CONFLICT (host, seen_at, id) DO NOTHING",
     )
     .bind(&item.run.host)
@@ -116,6 +121,7 @@ pub(super) async fn store_inventory(
     .bind(&inventory.gpu_driver)
     .bind(&inventory.summary)
     .bind(&inventory.body)
+    .bind(&inventory.marks)
     .execute(connection)
     .await?;
     Ok(())

@@ -22,6 +22,7 @@ const SNAPSHOTS: &[&str] = columns![
     "chains",
     "failures",
     "drops",
+    "unseen",
     "chains_left_out",
     "marks",
     "body",
@@ -86,7 +87,30 @@ const WIRE_WINDOWS: &[&str] = columns![
     "shaped_host",
     "virtual_function",
     "rate_bps",
+    "configured_rate_bps",
+    "expires_at",
+    "policy_generation",
+    "sent_frames",
     "sent_bits",
+    "queue_frames_now",
+    "queue_frames_p50",
+    "queue_frames_p99",
+    "queue_frames_max",
+    "waited_ns_p50",
+    "waited_ns_p99",
+    "waited_ns_max",
+    "catch_up_used_ps",
+    "lost_ps",
+    "ce_marks",
+    "imissed",
+    "rx_nombuf",
+    "tx_not_accepted",
+    "full_polls",
+    "longest_poll_gap_ns",
+    "poll_gap_buckets",
+    "repeated_frames",
+    "repeated_bytes",
+    "windows_given_up",
     "invalid",
     "bypass",
     "engine_version",
@@ -98,6 +122,7 @@ const WIRE_WINDOWS: &[&str] = columns![
 /// Kinds of rows in `drops`.
 const KIND_RING: i16 = 1;
 const KIND_COUNTER_MAP: i16 = 2;
+const KIND_UNSEEN: i16 = 3;
 
 /// Failing returns of the interval, by the counters of the whole host.
 pub(super) fn failures_of(snapshot: &Snapshot) -> i64 {
@@ -108,13 +133,11 @@ pub(super) fn failures_of(snapshot: &Snapshot) -> i64 {
     of_host.fold(0, |sum, count| sum.saturating_add(count.delta))
 }
 
-/// Records that found no room in the ring.
-pub(super) fn drops_of(snapshot: &Snapshot) -> i64 {
-    let in_ring = snapshot
-        .drops
-        .iter()
-        .filter(|drop| drop.kind == DropKind::Ring);
-    in_ring.fold(0, |sum, drop| sum.saturating_add(drop.delta))
+/// What the host could not keep or see of `kind`: records without room in the ring, calls
+/// that the kernel did not show.
+pub(super) fn drops_of(snapshot: &Snapshot, kind: DropKind) -> i64 {
+    let of_kind = snapshot.drops.iter().filter(|drop| drop.kind == kind);
+    of_kind.fold(0, |sum, drop| sum.saturating_add(drop.delta))
 }
 
 /// One buffer for each large table.
@@ -147,7 +170,8 @@ impl LargeTables {
             .text(&snapshot.inventory_id)
             .int4(ordinal(snapshot.chains.len()))
             .int8(failures_of(snapshot))
-            .int8(drops_of(snapshot))
+            .int8(drops_of(snapshot, DropKind::Ring))
+            .int8(drops_of(snapshot, DropKind::Unseen))
             .int8(snapshot.chains_left_out)
             .text_array(&snapshot.marks)
             .bytes(&snapshot.body);
@@ -226,6 +250,7 @@ impl LargeTables {
             .int2(match dropped.kind {
                 DropKind::Ring => KIND_RING,
                 DropKind::CounterMap => KIND_COUNTER_MAP,
+                DropKind::Unseen => KIND_UNSEEN,
             })
             .text(&dropped.function)
             .text(&dropped.module)
@@ -251,7 +276,30 @@ impl LargeTables {
             .text(&window.shaped_host)
             .text(&window.virtual_function)
             .int8(window.rate_bps)
+            .int8(window.configured_rate_bps)
+            .time_or_null(window.expires_at)
+            .int8(window.policy_generation)
+            .int8(window.sent_frames)
             .int8(window.sent_bits)
+            .int8(window.queue_frames_now)
+            .int8(window.queue_frames_p50)
+            .int8(window.queue_frames_p99)
+            .int8(window.queue_frames_max)
+            .int8(window.waited_ns_p50)
+            .int8(window.waited_ns_p99)
+            .int8(window.waited_ns_max)
+            .int8(window.catch_up_used_ps)
+            .int8(window.lost_ps)
+            .int8(window.ce_marks)
+            .int8(window.imissed)
+            .int8(window.rx_nombuf)
+            .int8(window.tx_not_accepted)
+            .int8(window.full_polls)
+            .int8(window.longest_poll_gap_ns)
+            .int8_array(&window.poll_gap_buckets)
+            .int8(window.repeated_frames)
+            .int8(window.repeated_bytes)
+            .int8(window.windows_given_up)
             .int2_array(&window.invalid)
             .boolean(window.bypass)
             .text(&window.engine_version)

@@ -8,6 +8,7 @@ use sqlx::{PgConnection, Row};
 use crate::ingest::progress::advance_runs;
 use crate::ingest::small::{note_attempts, store_inventory, store_probes};
 use crate::ingest::tables::LargeTables;
+use crate::ingest::wires::note_wires;
 use crate::ingest::{Content, Item, RunKey};
 use crate::partitions::week_of;
 use crate::{Store, StoreError};
@@ -72,6 +73,7 @@ impl Store {
             }
         }
         note_attempts(&mut transaction, &new).await?;
+        note_wires(&mut transaction, &new).await?;
         let mut progress = advance_runs(&mut transaction, &runs, &new).await?;
         transaction.commit().await?;
         for progress in &mut progress {

@@ -1,5 +1,6 @@
 //! Agents and their last reports.
 
+use rdmesh_proto::tracer::v1::MissingReason;
 use sqlx::Row;
 use sqlx::types::Uuid;
 use time::OffsetDateTime;
@@ -39,6 +40,8 @@ pub struct AgentStatus {
     pub failures: i64,
     /// Records dropped on the host.
     pub drops: i64,
+    /// Calls that the kernel did not show to its probes.
+    pub unseen: i64,
     /// Of its last probe report; empty and 0: none came.
     pub kernel_release: String,
     /// Logical hooks that are served.
@@ -47,7 +50,9 @@ pub struct AgentStatus {
     pub logical_total: i32,
     /// What keeps all probes away; empty: nothing.
     pub obstacle: String,
-    /// Logical hooks that no probe serves, by name.
+    /// Logical hooks that no probe serves although one could, by name. A hook whose only
+    /// reason is that the driver lacks the operation is not among them: there is nothing
+    /// to watch and nothing to mend.
     pub missing_hooks: Vec<String>,
     /// Why, one for each of them; several reasons are joined by `; `.
     pub missing_reasons: Vec<String>,
@@ -64,6 +69,8 @@ pub struct ProbeCount {
     pub failures: i64,
     /// Records dropped.
     pub drops: i64,
+    /// Calls that the kernel did not show to it.
+    pub unseen: i64,
 }
 
 /// The probe report that a host sent last.
@@ -75,6 +82,8 @@ pub struct StoredReport {
     pub received_at: OffsetDateTime,
     /// The message, encoded.
     pub body: Vec<u8>,
+    /// What is odd about it.
+    pub marks: Vec<String>,
 }
 
 impl Store {
@@ -91,7 +100,7 @@ impl Store {
                              COALESCE(upper(range_merge(r.seqs)) - 1, 0)
                              - (SELECT COALESCE(sum(upper(s) - lower(s)), 0)::bigint
                                 FROM unnest(r.seqs) s)) AS missing,
-                    r.rejected, r.last_rejection, r.failures, r.drops,
+                    r.rejected, r.last_rejection, r.failures, r.drops, r.unseen,
                     COALESCE(p.kernel_release, '') AS kernel_release,
                     COALESCE(p.logical_attached, 0) AS logical_attached,
                     COALESCE(p.logical_total, 0) AS logical_total,
@@ -113,10 +122,12 @@ impl Store {
                        WHERE q.host = r.host AND r.agent = 1 AND logical
                        GROUP BY hook
                        -- Neither attached nor replaced by one that is.
-                       HAVING bool_and(state NOT IN (1, 3))) g
+                       HAVING bool_and(state NOT IN (1, 3))
+                          AND bool_or(missing_because <> ARRAY[$1]::smallint[])) g
              ) m ON true
              ORDER BY r.host, r.agent",
         )
+        .bind(i32::from(MissingReason::DriverHasNoOperation))
         .fetch_all(&self.pool)
         .await?;
         Ok(rows)
@@ -128,7 +139,7 @@ impl Store {
     /// When Postgres is away.
     pub async fn last_probe_report(&self, host: &str) -> Result<Option<StoredReport>, StoreError> {
         let report = sqlx::query_as(
-            "SELECT run_id, received_at, body FROM rdmesh_store.probe_reports
+            "SELECT run_id, received_at, body, marks FROM rdmesh_store.probe_reports
              WHERE host = $1 ORDER BY received_at DESC, seq DESC LIMIT 1",
         )
         .bind(host)
@@ -147,7 +158,7 @@ impl Store {
         run_id: Uuid,
     ) -> Result<Vec<ProbeCount>, StoreError> {
         let counts = sqlx::query_as(
-            "SELECT function, module, failures, drops FROM rdmesh_store.probe_counts
+            "SELECT function, module, failures, drops, unseen FROM rdmesh_store.probe_counts
              WHERE host = $1 AND run_id = $2",
         )
         .bind(host)

@@ -214,6 +214,7 @@ async fn totals_are_exact_by_attempt_and_drops_are_told() {
     let drops = vec![
         dropped(DropKind::Ring, 90_000),
         dropped(DropKind::CounterMap, 1),
+        dropped(DropKind::Unseen, 7),
     ];
     let first = snapshot(&run, 1, vec![], counts, drops);
     let second = snapshot(&run, 2, vec![], vec![count(of_job(), 2)], vec![]);
@@ -228,7 +229,20 @@ async fn totals_are_exact_by_attempt_and_drops_are_told() {
     );
     assert_eq!(
         db.read("SELECT string_agg(kind || count, ' ' ORDER BY kind) FROM rdmesh.drops"),
-        "counter_map_full1 ring_full90000"
+        "counter_map_full1 ring_full90000 unseen7"
+    );
+    assert_eq!(
+        db.read("SELECT drops, unseen FROM rdmesh.snapshots ORDER BY sequence LIMIT 1"),
+        "90000|7"
+    );
+    assert_eq!(
+        db.read("SELECT drops, unseen FROM rdmesh.agents"),
+        "90000|7"
+    );
+    let probes = db.store.probe_counts("gpu-01", run.run_id).await.unwrap();
+    assert_eq!(
+        (probes[0].failures, probes[0].drops, probes[0].unseen),
+        (100_000, 90_000, 7)
     );
     let totals = db
         .store
@@ -241,7 +255,8 @@ async fn totals_are_exact_by_attempt_and_drops_are_told() {
         .watch_of(&["gpu-01".into()], at(5), at(25))
         .await
         .unwrap();
-    assert_eq!((watch[0].drops, watch[0].counter_overflow), (90_000, 1));
+    let losses = (watch[0].drops, watch[0].counter_overflow, watch[0].unseen);
+    assert_eq!(losses, (90_000, 1, 7));
     assert!((watch[0].watched_seconds - 10.0).abs() < 0.001, "{watch:?}");
     assert!((watch[0].attempt_seconds - 20.0).abs() < 0.001);
 }
@@ -296,6 +311,8 @@ async fn failures_are_paged_in_order_and_filtered() {
         ordinals(&db.store.list_failures(&device).await.unwrap()),
         [3]
     );
+    assert_eq!(db.store.count_failures(&device).await.unwrap(), 1);
+    assert_eq!(db.store.count_failures(&all).await.unwrap(), 5);
 }
 
 #[tokio::test]

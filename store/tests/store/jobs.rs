@@ -6,7 +6,7 @@ use rdmesh_store::query::FailureFilter;
 use time::OffsetDateTime;
 
 use crate::made::{
-    Database, NOW, at, attempt, chain, hello, named, nobody, placed_on, run, snapshot, start,
+    Database, NOW, at, attempt, chain, count, hello, named, nobody, placed_on, run, snapshot, start,
 };
 
 const FAILED: i16 = 4;
@@ -318,6 +318,8 @@ async fn a_verdict_is_kept_and_replaced() {
         summary: "s".into(),
         meaning: "m".into(),
         next_steps: vec!["look".into()],
+        failures_looked_at: 5_000,
+        failures_total: 12_345,
     };
     db.store.end_job(&end("7", 0, None), at(1)).await.unwrap();
     let waiting = db.store.undiagnosed(NOW, at(1), 9).await.unwrap();
@@ -349,4 +351,76 @@ async fn a_verdict_is_kept_and_replaced() {
         db.read("SELECT job_id, class, layer, verb, confidence, next_steps FROM rdmesh.diagnoses"),
         "7|application_arguments|memory|reg_mr|low|{look}"
     );
+}
+
+#[tokio::test]
+async fn a_job_known_by_its_cgroup_takes_the_attempt_that_was_placed_there_then() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    let rows = vec![
+        chain(at(50), named("7", 0, 2)),
+        chain(at(150), named("7", 0, 2)),
+        // Its environment says that it is the first attempt.
+        chain(at(151), named("7", 0, 1)),
+    ];
+    let counts = vec![count(Some(("/job".to_owned(), named("7", 0, 2))), 5)];
+    db.store
+        .ingest(&[
+            snapshot(&run, 1, rows, vec![], vec![]),
+            snapshot(&run, 29, vec![], counts, vec![]),
+        ])
+        .await
+        .unwrap();
+    // Nobody told when the first attempt ended, nor when the second started.
+    db.store
+        .start_job(&start("7", 0, Some(at(0)), &["gpu-01"]), at(1))
+        .await
+        .unwrap();
+    db.store
+        .place_job(&attempt("7", 1), &[placed_on("gpu-01")], at(100))
+        .await
+        .unwrap();
+    assert_eq!(
+        db.read("SELECT requeue, source FROM rdmesh.failures ORDER BY first_at"),
+        "0|cgroup\n1|cgroup\n0|environment"
+    );
+    assert_eq!(
+        db.read("SELECT requeue, count FROM rdmesh.failure_totals"),
+        "1|5"
+    );
+    // The second runs elsewhere: here it is the first still.
+    db.sql("UPDATE rdmesh_store.placements SET host = 'gpu-02' WHERE requeue = 1");
+    assert_eq!(
+        db.read("SELECT requeue, source FROM rdmesh.failures ORDER BY first_at"),
+        "0|cgroup\n0|cgroup\n0|environment"
+    );
+}
+
+#[tokio::test]
+async fn a_start_in_the_future_does_not_stand_above_everything_for_ever() {
+    let db = Database::new().await;
+    let far = at(10 * 365 * 86_400);
+    db.store
+        .start_job(&start("far", 0, Some(far), &[]), at(1))
+        .await
+        .unwrap();
+    db.store
+        .start_job(&start("now", 0, Some(at(5)), &[]), at(6))
+        .await
+        .unwrap();
+    // What is told late stands where it started.
+    db.store
+        .start_job(&start("old", 0, Some(at(0)), &[]), at(7))
+        .await
+        .unwrap();
+    let filter = JobFilter {
+        limit: 10,
+        ..JobFilter::default()
+    };
+    let jobs = db.store.list_jobs(&filter).await.unwrap();
+    let ids: Vec<&str> = jobs.iter().map(|job| job.key.job_id.as_str()).collect();
+    assert_eq!(ids, ["now", "far", "old"]);
+    assert_eq!(jobs[1].started_at, Some(far));
+    assert_eq!(jobs[1].marks, ["starts in the future"]);
 }

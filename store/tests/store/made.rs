@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rdmesh_store::ingest::{
     Chain, ClockEstimate, Content, Count, Dropped, Heartbeat, Hello, Identity, Interval, Item,
-    RunKey, Snapshot, Step,
+    RunKey, Snapshot, Step, WireWindow,
 };
 use rdmesh_store::jobs::{AttemptKey, Placement, Start};
 use rdmesh_store::{ReaderRole, Store, StoreOptions};
@@ -248,5 +248,47 @@ pub(crate) fn start(job: &str, requeue: u32, at: Option<OffsetDateTime>, hosts: 
         started_at: at,
         placements: hosts.iter().map(|host| placed_on(host)).collect(),
         labels: "{\"team\": \"x\"}".into(),
+    }
+}
+
+/// A valid window of `w0`, which shapes `vf0` of gpu-09.
+pub(crate) fn wire_window(from: i64, to: i64) -> WireWindow {
+    WireWindow {
+        from_at: at(from),
+        to_at: at(to),
+        wire: "w0".into(),
+        shaped_host: "gpu-09".into(),
+        virtual_function: "vf0".into(),
+        rate_bps: 1_000_000_000,
+        configured_rate_bps: 25_000_000_000,
+        expires_at: None,
+        policy_generation: 1,
+        sent_frames: 10,
+        sent_bits: 12_000,
+        queue_frames_now: 1,
+        queue_frames_p50: 2,
+        queue_frames_p99: 3,
+        queue_frames_max: 4,
+        waited_ns_p50: 5,
+        waited_ns_p99: 6,
+        waited_ns_max: 7,
+        catch_up_used_ps: 8,
+        lost_ps: 9,
+        ce_marks: 10,
+        imissed: 11,
+        rx_nombuf: 12,
+        tx_not_accepted: 13,
+        full_polls: 14,
+        longest_poll_gap_ns: 15,
+        poll_gap_buckets: vec![0, 16, 17],
+        repeated_frames: 18,
+        repeated_bytes: 19,
+        windows_given_up: 0,
+        invalid: vec![],
+        bypass: false,
+        engine_version: "1".into(),
+        configuration_hash: "h".into(),
+        marks: vec![],
+        body: vec![9],
     }
 }

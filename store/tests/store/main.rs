@@ -9,3 +9,4 @@ mod made;
 mod partitions;
 mod reports;
 mod schema;
+mod wires;

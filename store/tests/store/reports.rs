@@ -2,7 +2,7 @@
 
 use rdmesh_store::ingest::{CoSignal, Content, InventoryReport, Probe, ProbeReport, WireWindow};
 
-use crate::made::{Database, NOW, at, hello, item, run, snapshot};
+use crate::made::{Database, NOW, at, hello, item, run, snapshot, wire_window};
 
 fn report(attached: i32) -> Content {
     let probe = Probe {
@@ -17,7 +17,9 @@ fn report(attached: i32) -> Content {
         reason: String::new(),
         failures: 0,
         drops: 0,
+        unseen: 0,
         found_by: "by name".into(),
+        missing_because: vec![],
     };
     Content::ProbeReport(Box::new(ProbeReport {
         kernel_release: "6.1.0".into(),
@@ -25,8 +27,43 @@ fn report(attached: i32) -> Content {
         logical_total: 13,
         obstacle: String::new(),
         probes: vec![probe],
+        marks: vec!["odd".into()],
         body: vec![u8::try_from(attached).unwrap()],
     }))
+}
+
+#[tokio::test]
+async fn a_hook_that_the_driver_cannot_have_is_not_missed() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    let Content::ProbeReport(mut report) = report(11) else {
+        panic!("a probe report");
+    };
+    let mut missing = |hook: &str, because: Vec<i16>| {
+        report.probes.push(Probe {
+            hook: hook.into(),
+            state: 2,
+            reason: format!("{because:?}"),
+            missing_because: because,
+            unseen: 3,
+            ..report.probes[0].clone()
+        });
+    };
+    missing("driver.reg_dmabuf_mr", vec![8]);
+    missing("driver.create_qp", vec![8, 7]);
+    missing("memory.umem", vec![]);
+    db.store
+        .ingest(&[item(&run, 1, Content::ProbeReport(report))])
+        .await
+        .unwrap();
+    let agent = &db.store.agents().await.unwrap()[0];
+    assert_eq!(agent.missing_hooks, ["driver.create_qp", "memory.umem"]);
+    assert_eq!(agent.missing_reasons, ["[8, 7]", "[]"]);
+    assert_eq!(
+        db.read("SELECT missing_because FROM rdmesh.probes WHERE hook = 'driver.create_qp'"),
+        "{driver_has_no_operation,not_traceable}"
+    );
 }
 
 fn inventory() -> Content {
@@ -37,25 +74,15 @@ fn inventory() -> Content {
         ofed_version: String::new(),
         gpu_driver: String::new(),
         summary: "{\"devices\": [\"rxe0\"]}".into(),
+        marks: vec!["odd".into()],
         body: vec![7],
     }))
 }
 
 fn window() -> Content {
     Content::WireWindow(Box::new(WireWindow {
-        from_at: at(1),
-        to_at: at(2),
-        wire: "w0".into(),
-        shaped_host: "gpu-09".into(),
-        virtual_function: "vf0".into(),
-        rate_bps: 1_000_000_000,
-        sent_bits: 12,
         invalid: vec![1, 3],
-        bypass: false,
-        engine_version: "1".into(),
-        configuration_hash: "h".into(),
-        marks: vec![],
-        body: vec![9],
+        ..wire_window(1, 2)
     }))
 }
 
@@ -76,6 +103,8 @@ async fn the_report_that_was_sent_last_is_the_hosts_current_one() {
     );
     let last = db.store.last_probe_report("gpu-01").await.unwrap().unwrap();
     assert_eq!(last.body, [12]);
+    assert_eq!(last.marks, ["odd"]);
+    assert_eq!(db.read("SELECT marks FROM rdmesh.probes"), "{odd}");
     assert!(
         db.store
             .last_probe_report("gpu-09")
@@ -117,8 +146,8 @@ async fn a_diagnosis_gets_the_report_and_inventory_that_were_in_force() {
     let before = db.store.watch_of(&hosts, NOW, at(1)).await.unwrap();
     assert_eq!(before[0].probe_report.as_deref(), Some(&[11_u8][..]));
     assert_eq!(
-        db.read("SELECT inventory_id, summary FROM rdmesh.inventories"),
-        "abc|{\"devices\": [\"rxe0\"]}"
+        db.read("SELECT inventory_id, summary, marks FROM rdmesh.inventories"),
+        "abc|{\"devices\": [\"rxe0\"]}|{odd}"
     );
 }
 

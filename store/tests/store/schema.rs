@@ -40,6 +40,28 @@ async fn the_reader_sees_every_view_and_no_table() {
     }
 }
 
+/// The collector of these tests is a superuser, as one with its own Postgres is.
+#[tokio::test]
+async fn the_reader_makes_neither_temporary_tables_nor_large_objects() {
+    let db = Database::new().await;
+    for forbidden in [
+        "CREATE TEMPORARY TABLE t (n int)",
+        "BEGIN READ WRITE; CREATE TEMPORARY TABLE t (n int)",
+        "SELECT lo_create(0)",
+        "BEGIN READ WRITE; SELECT lo_creat(-1)",
+        "BEGIN READ WRITE; SELECT lo_from_bytea(0, 'x')",
+        "BEGIN READ WRITE; SELECT lo_unlink(1)",
+    ] {
+        let refused = cluster().psql(&db.name, "rdmesh_reader", forbidden);
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("permission denied") || refused.contains("read-only"),
+            "{refused}"
+        );
+    }
+    assert_eq!(db.sql("SELECT count(*) FROM pg_largeobject_metadata"), "0");
+}
+
 #[tokio::test]
 async fn host_is_in_every_unique_key_of_the_partitioned_tables() {
     let db = Database::new().await;

@@ -1,6 +1,7 @@
 //! Answers for goldens, built as the collector sends them.
 
 mod fleet;
+pub(crate) mod wires;
 
 use rdmesh_client::Moment;
 use rdmesh_client::model::failure::Failure;

@@ -1,0 +1,207 @@
+//! One shaper, asked on its own: for a host without a collector.
+
+use std::time::Duration;
+
+use rdmesh_proto::shaper::v1::shaper_service_client::ShaperServiceClient;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+
+use crate::client::CONNECT_TIMEOUT;
+use crate::endpoint::{AddressError, AddressSources, UNIX_PREFIX};
+use crate::error::innermost;
+
+/// The shaper's port.
+pub const SHAPER_PORT: u16 = 7402;
+
+/// Why a shaper does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ShaperError {
+    /// The text is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Nothing that speaks gRPC answers there.
+    #[error("no shaper answers at {address}: {reason}")]
+    Unreachable {
+        /// What was dialled.
+        address: String,
+        /// The innermost cause.
+        reason: String,
+    },
+    /// No answer came in time.
+    #[error("the shaper at {address} did not answer within {seconds} s")]
+    Timeout {
+        /// Who was asked.
+        address: String,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// It answers, and does not do it.
+    #[error("the shaper refuses: {reason}")]
+    Refused {
+        /// Why, as gRPC has it.
+        code: Code,
+        /// Its words.
+        reason: String,
+    },
+    /// The name fits no wire of it, or several.
+    #[error("{0}")]
+    Wire(String),
+}
+
+impl ShaperError {
+    /// A stable word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ShaperError::Address(_) => "address",
+            ShaperError::Unreachable { .. } => "unreachable",
+            ShaperError::Timeout { .. } => "timeout",
+            ShaperError::Wire(_) => "not_found",
+            ShaperError::Refused { code, .. } => match code {
+                Code::NotFound => "not_found",
+                Code::InvalidArgument | Code::AlreadyExists => "invalid_argument",
+                Code::Unimplemented => "unsupported",
+                _ => "refused",
+            },
+        }
+    }
+
+    /// What to do next; empty: the error says it itself.
+    pub fn next(&self) -> String {
+        match self {
+            ShaperError::Unreachable { .. } => format!(
+                "does shaper-svc run there? [server] listen in its shaper.toml says where it \
+                 listens: --shaper HOST:{SHAPER_PORT} or --shaper unix:/PATH"
+            ),
+            ShaperError::Timeout { .. } => {
+                "whether a change is in force is not known: repeat it with the same --request-id"
+                    .to_owned()
+            }
+            ShaperError::Refused {
+                code: Code::Unimplemented,
+                ..
+            } => {
+                format!("is something else at that address? A shaper listens on port {SHAPER_PORT}")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// A connection to one shaper. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ShaperClient {
+    channel: Channel,
+    address: String,
+    call_timeout: Duration,
+}
+
+impl ShaperClient {
+    /// Connects to `HOST[:PORT]` (7402 unless said) or `unix:/PATH`.
+    ///
+    /// # Errors
+    /// [`ShaperError::Address`] for a text that is none, [`ShaperError::Unreachable`]
+    /// when nothing answers.
+    pub async fn connect(text: &str, call_timeout: Duration) -> Result<ShaperClient, ShaperError> {
+        let sources = AddressSources {
+            flag: Some(with_port(text)),
+            ..AddressSources::default()
+        };
+        let address = sources.resolve()?;
+        let unreachable = |reason: String| ShaperError::Unreachable {
+            address: address.authority.clone(),
+            reason,
+        };
+        let endpoint = Endpoint::from_shared(address.uri())
+            .map_err(|error| unreachable(error.to_string()))?
+            .tcp_nodelay(true);
+        match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
+            Ok(Ok(channel)) => Ok(ShaperClient {
+                channel,
+                address: address.authority,
+                call_timeout,
+            }),
+            Ok(Err(error)) => Err(unreachable(innermost(&error).to_string())),
+            Err(_) => Err(unreachable(format!(
+                "no connection within {} s",
+                CONNECT_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+
+    pub(crate) fn service(&self) -> ShaperServiceClient<Channel> {
+        ShaperServiceClient::new(self.channel.clone())
+    }
+
+    /// Asks once, within the deadline.
+    pub(crate) async fn ask<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, ShaperError> {
+        match tokio::time::timeout(self.call_timeout, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.refused(&status)),
+            Err(_) => Err(ShaperError::Timeout {
+                address: self.address.clone(),
+                seconds: self.call_timeout.as_secs(),
+            }),
+        }
+    }
+
+    pub(crate) fn refused(&self, status: &Status) -> ShaperError {
+        // A status that tonic made itself of a broken connection carries its cause.
+        match std::error::Error::source(status) {
+            Some(source) => ShaperError::Unreachable {
+                address: self.address.clone(),
+                reason: innermost(source).to_string(),
+            },
+            None => ShaperError::Refused {
+                code: status.code(),
+                reason: status.message().to_owned(),
+            },
+        }
+    }
+}
+
+/// The text with the shaper's port where it names none.
+fn with_port(text: &str) -> String {
+    let bare = text.trim();
+    let has_port = match bare.rsplit_once(']') {
+        Some((_, rest)) => rest.starts_with(':'),
+        None => bare.trim_start_matches("http://").contains(':'),
+    };
+    if bare.is_empty() || bare.starts_with(UNIX_PREFIX) || has_port {
+        bare.to_owned()
+    } else {
+        format!("{}:{SHAPER_PORT}", bare.trim_end_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shapers_port_is_added_where_none_is_said() {
+        for (text, address) in [
+            ("dpu-1", "dpu-1:7402"),
+            ("dpu-1:1", "dpu-1:1"),
+            ("http://dpu-1/", "http://dpu-1:7402"),
+            ("[fd00::1]", "[fd00::1]:7402"),
+            ("[fd00::1]:9", "[fd00::1]:9"),
+            ("unix:/run/s.sock", "unix:/run/s.sock"),
+        ] {
+            assert_eq!(with_port(text), address);
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_a_kind() {
+        let kind = |code| {
+            let reason = String::new();
+            ShaperError::Refused { code, reason }.kind()
+        };
+        assert_eq!(kind(Code::NotFound), "not_found");
+        assert_eq!(kind(Code::AlreadyExists), "invalid_argument");
+        assert_eq!(kind(Code::FailedPrecondition), "refused");
+    }
+}

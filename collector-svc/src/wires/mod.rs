@@ -1,0 +1,13 @@
+//! `rdmesh.collector.v1.WireService`: every shaped wire of the fleet in one place.
+//!
+//! What is listed, watched and compared comes from the store; what changes a wire is done
+//! by its shaper, which is dialled for each call at the address of its Hello.
+
+mod ask;
+mod compare;
+mod list;
+mod select;
+mod service;
+mod watch;
+
+pub use service::Wires;
