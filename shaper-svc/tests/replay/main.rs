@@ -3,5 +3,6 @@
 mod files;
 mod formats;
 mod inspections;
+mod odd;
 mod replays;
 mod tools;

@@ -51,9 +51,10 @@ impl Net {
         Ok(())
     }
 
-    /// Joins the receiver with the shaper.
+    /// Joins the receiver with the shaper. The sender forgets the station that it knew.
     pub(crate) fn join_receiver(&self) -> Result<()> {
-        self.join(&self.ns("b"), "in1", "10.9.0.2/24")
+        self.join(&self.ns("b"), "in1", "10.9.0.2/24")?;
+        ip(&["-n", &self.ns("a"), "neigh", "flush", "dev", "eth0"])
     }
 
     /// Takes the shaper's interface towards the receiver away.
