@@ -272,7 +272,8 @@ impl Classifier {
         out
     }
 
-    /// Rules with a literal in the line, in the order in which they are tried.
+    /// Rules with a literal in the line, in the order in which they are tried:
+    /// fall-backs last.
     fn reaches(&self, line: &[u8]) -> Vec<Reach> {
         let mut reaches: Vec<Reach> = Vec::new();
         for hit in self.rules.prefilter.find_overlapping_iter(line) {
@@ -287,7 +288,8 @@ impl Classifier {
                 }
             }
         }
-        reaches.sort_unstable_by_key(|reach| reach.rule);
+        let fallback = |rule: u16| self.rules.rules[usize::from(rule)].fallback;
+        reaches.sort_unstable_by_key(|reach| (fallback(reach.rule), reach.rule));
         reaches
     }
 

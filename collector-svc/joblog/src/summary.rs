@@ -1,6 +1,7 @@
 //! From the reports of all lines to the one that decides.
 
 use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::class::{Class, RuleId, Weight};

@@ -1,6 +1,7 @@
 //! From rule files to something that matches.
 
 use std::collections::HashSet;
+
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use regex::bytes::{Regex, RegexBuilder};
 use toml::Spanned;
