@@ -18,5 +18,6 @@ pub mod launch;
 pub mod loader;
 pub mod record;
 pub mod resolve;
+pub mod select;
 pub mod service;
 pub mod snapshot;

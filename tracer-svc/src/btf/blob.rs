@@ -246,6 +246,16 @@ impl Blob {
         read_type(&self.bytes, *place as usize, id)
     }
 
+    /// A string begins at this offset and not in the middle of another one.
+    fn starts_a_string(&self, offset: u32) -> bool {
+        let Some(inside) = offset.checked_sub(self.first_string) else {
+            return false;
+        };
+        let start = self.strings.0 + inside as usize;
+        let begins = inside == 0 || self.bytes.get(start - 1) == Some(&0);
+        begins && start < self.strings.1
+    }
+
     fn string(&self, offset: u32) -> Option<&[u8]> {
         let start = self.strings.0 + offset.checked_sub(self.first_string)? as usize;
         let rest = self.bytes.get(start..self.strings.1)?;
@@ -361,6 +371,16 @@ impl<'a> Types<'a> {
             _ => self.own,
         };
         blob.string(offset).ok_or(BtfError::NoString(offset))
+    }
+
+    /// Whether a string begins at an offset. A BTF that continues another base
+    /// than the given one names things in the middle of other names.
+    #[must_use]
+    pub fn starts_a_string(&self, offset: u32) -> bool {
+        match self.base {
+            Some(base) if offset < self.own.first_string => base.starts_a_string(offset),
+            _ => self.own.starts_a_string(offset),
+        }
     }
 
     /// Skips modifiers and typedefs. Gives the id and the type behind them.

@@ -1,0 +1,163 @@
+//! What stops a selection; each message names the file and the remedy.
+
+use std::path::PathBuf;
+
+use crate::btf::BtfError;
+
+/// A selection that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectError {
+    /// A file or directory cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A compressed file that does not decompress.
+    #[error("{}: cannot decompress as {format}: {reason}; copy the file again from its package", path.display())]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// `xz`, `zstd` or `gzip`.
+        format: &'static str,
+        /// What the decompressor says.
+        reason: String,
+    },
+    /// Larger than any real one.
+    #[error("{}: more than {limit} bytes when decompressed: not a kernel module", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A file that is not a kernel module, or is cut short.
+    #[error("{}: {reason}; copy the file again from its package, or take it out of the directory", path.display())]
+    Module {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A module for a processor that this version does not read.
+    #[error("{}: made for {machine}; modules for x86-64 and arm64 can be read", path.display())]
+    Machine {
+        /// The file.
+        path: PathBuf,
+        /// The processor.
+        machine: String,
+    },
+    /// Modules of two kernels or two processors in one directory.
+    #[error(
+        "{}: made for {found}, and {} for {wanted}; give the directory of one kernel, lib/modules/RELEASE",
+        path.display(), other.display()
+    )]
+    Mixed {
+        /// The file.
+        path: PathBuf,
+        /// Its kernel.
+        found: String,
+        /// The first file.
+        other: PathBuf,
+        /// The first file's kernel.
+        wanted: String,
+    },
+    /// Two files of the same module.
+    #[error("{} and {} are the same module {module}; give the directory of one kernel", path.display(), other.display())]
+    Twice {
+        /// The one.
+        path: PathBuf,
+        /// The other.
+        other: PathBuf,
+        /// Module name.
+        module: String,
+    },
+    /// A module that the analysis cannot do without.
+    #[error("{}: no module {module}; {remedy}", path.display())]
+    NoModule {
+        /// The directory.
+        path: PathBuf,
+        /// Module name.
+        module: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The kernel file that holds the types is missing.
+    #[error(
+        "{}: no kernel beside these modules; name it with --kernel: vmlinuz, vmlinux or a raw BTF such as /sys/kernel/btf/vmlinux",
+        path.display()
+    )]
+    NoKernel {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The kernel file holds no BTF.
+    #[error("{}: {reason}; name the kernel that belongs to these modules with --kernel", path.display())]
+    Kernel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The kernel or a module has a broken BTF, or one of another version.
+    #[error("{}: BTF: {source}; {remedy}", path.display())]
+    Btf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: BtfError,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A module's BTF does not continue the one of this kernel.
+    #[error(
+        "{}: its BTF does not continue that of {} ({reason}); they are of different builds, name the right kernel with --kernel",
+        path.display(), kernel.display()
+    )]
+    ForeignBtf {
+        /// The module.
+        path: PathBuf,
+        /// The kernel.
+        kernel: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A module without BTF where types are indispensable.
+    #[error(
+        "{}: no BTF; build it with CONFIG_DEBUG_INFO_BTF_MODULES, or give the distribution's own module",
+        path.display()
+    )]
+    NoBtf {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The types lack what the analysis reads.
+    #[error("{}: {what}; this kernel is older than 5.17 or a fork that this version does not know: report it", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        what: String,
+    },
+    /// The rules that are compiled in, or given, cannot be used.
+    #[error("rules: {0}")]
+    Rules(String),
+    /// An earlier selection that cannot be read.
+    #[error("{}: {reason}; make it with `tracer-svc select -o json` of this version", path.display())]
+    Old {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl SelectError {
+    /// An input or output error of one file.
+    pub(super) fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,309 @@
+//! Rule 4 by the call graph: who creates or changes an object, and who stands on
+//! the way from there to the hardware.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::entry::Entry;
+use super::graph::{Graph, Id};
+use super::rules::{Effect, Rules, VerbRule, word_in};
+use super::selection::Layer;
+use super::shape::Operation;
+use super::world::{Node, World};
+
+/// Why a function is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Keep {
+    pub(super) why: String,
+    /// Verbs by number; none for what all share.
+    pub(super) verbs: BTreeSet<usize>,
+    /// Logical hook and its group; none when it is kept only.
+    pub(super) hook: Option<(String, String)>,
+}
+
+/// What the rules look at.
+pub(super) struct Input<'a> {
+    pub(super) world: &'a World<'a>,
+    pub(super) graph: &'a Graph,
+    pub(super) rules: &'a Rules,
+    pub(super) entries: &'a [Entry],
+    pub(super) layers: &'a [Layer],
+}
+
+/// Functions behind each verb.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    pub(super) entries: BTreeSet<Id>,
+    pub(super) operations: BTreeSet<Id>,
+    /// The driver has none of the operations that the verb asks for.
+    pub(super) no_operation: bool,
+}
+
+/// Kept functions, and the ends of each verb.
+pub(super) fn keep(input: &Input<'_>) -> (BTreeMap<Id, Keep>, Vec<Ends>) {
+    let mut out = BTreeMap::new();
+    let ends: Vec<Ends> = (0..input.rules.verbs.len())
+        .map(|number| input.ends(number))
+        .collect();
+    // The innermost first: a function that is an entry point and more stays one.
+    for (number, ends) in ends.iter().enumerate() {
+        input.hardware(number, ends, &mut out);
+    }
+    for (number, ends) in ends.iter().enumerate() {
+        input.path(number, ends, &mut out);
+    }
+    for (number, ends) in ends.iter().enumerate() {
+        input.mark_ends(number, ends, &mut out);
+    }
+    input.memory(&ends, &mut out);
+    input.commands(&ends, &mut out);
+    (out, ends)
+}
+
+impl Input<'_> {
+    fn verb(&self, number: usize) -> &VerbRule {
+        &self.rules.verbs[number]
+    }
+
+    fn name(&self, id: Id) -> &str {
+        self.world.name(&self.graph.nodes[id])
+    }
+
+    fn is_exported(&self, id: Id) -> bool {
+        match &self.graph.nodes[id] {
+            Node::Inside(module, function) => {
+                self.world.modules[*module].functions[*function].global
+            }
+            Node::Outside(_) => false,
+        }
+    }
+
+    fn above_driver(&self, id: Id) -> bool {
+        matches!(self.layers[id], Layer::Uverbs | Layer::Core)
+    }
+
+    fn below_operation(&self, id: Id) -> bool {
+        matches!(self.layers[id], Layer::Driver | Layer::Firmware)
+    }
+
+    fn ends(&self, number: usize) -> Ends {
+        let verb = self.verb(number);
+        let mut all_operations = BTreeSet::new();
+        for member in &verb.operations {
+            let operation = Operation {
+                owner: "ib_device_ops".to_owned(),
+                member: member.clone(),
+            };
+            let found = self.world.functions_behind(&operation);
+            all_operations.extend(found.iter().filter_map(|node| self.graph.id(node)));
+        }
+        let mut entries = BTreeSet::new();
+        let mut operations = BTreeSet::new();
+        for entry in self.entries {
+            let mine = match self.rules.effect(&entry.method) {
+                Effect::Verbs(verbs) => verbs.contains(&number),
+                _ => false,
+            };
+            let Some(id) = self.graph.id(&entry.node).filter(|_| mine) else {
+                continue;
+            };
+            // Only the operations that the entry point itself leads to: a driver
+            // may have a second one that only the kernel's own users call.
+            let reached = self.graph.reached(&BTreeSet::from([id]), |n| self.above_driver(n));
+            let mine: BTreeSet<Id> = reached
+                .iter()
+                .flat_map(|n| &self.graph.out[*n])
+                .filter(|n| all_operations.contains(n))
+                .copied()
+                .collect();
+            if verb.operations.is_empty() || !mine.is_empty() || all_operations.is_empty() {
+                entries.insert(id);
+                operations.extend(mine);
+            }
+        }
+        Ends {
+            no_operation: !verb.operations.is_empty() && operations.is_empty(),
+            entries,
+            operations,
+        }
+    }
+
+    /// A hook of this layer and verb, where the verb is chosen.
+    fn hook(&self, layer: &str, number: usize) -> Option<(String, String)> {
+        let verb = self.verb(number);
+        let group = match (layer, verb.group.as_str(), verb.name.as_str()) {
+            (_, "none", _) => return None,
+            // The reference system has no hook there.
+            ("uverbs", "thirteen", "reg_dmabuf_mr") => "core",
+            ("core", "thirteen", _) => "core",
+            (_, group, _) => group,
+        };
+        Some((format!("{layer}.{}", verb.name), group.to_owned()))
+    }
+
+    fn mark_ends(&self, number: usize, ends: &Ends, out: &mut BTreeMap<Id, Keep>) {
+        let verb = self.verb(number);
+        for id in &ends.entries {
+            let why = format!("{}: what user space calls", verb.name);
+            // A DEVX handler is the driver's own and its entry point at once.
+            let hook = self.hook("uverbs", number).map(|(name, group)| {
+                let name = match group.as_str() {
+                    "devx" => verb.name.replace('_', "."),
+                    _ => name,
+                };
+                (name, group)
+            });
+            merge(out, *id, number, why, hook);
+        }
+        for id in &ends.operations {
+            let why = format!("{}: the driver's operation", verb.name);
+            merge(out, *id, number, why, self.hook("driver", number));
+        }
+    }
+
+    /// Between the system call and the driver's operation, and who finds the way
+    /// to the peer for it.
+    fn path(&self, number: usize, ends: &Ends, out: &mut BTreeMap<Id, Keep>) {
+        let verb = self.verb(number);
+        let path = self
+            .graph
+            .between(&ends.entries, &ends.operations, |id| self.above_driver(id));
+        let path: BTreeSet<Id> = path.into_iter().filter(|id| self.above_driver(*id)).collect();
+        for id in &path {
+            let why = format!("{}: between the system call and the driver", verb.name);
+            merge(out, *id, number, why, self.hook("core", number));
+        }
+        for id in path.iter().flat_map(|id| &self.graph.out[*id]) {
+            if self.above_driver(*id) && self.finds_address(*id) {
+                let why = format!("{}: finds the way to the peer", verb.name);
+                let hook = self
+                    .hook("core", number)
+                    .map(|_| ("core.address".to_owned(), "core".to_owned()));
+                merge(out, *id, number, why, hook);
+            }
+        }
+    }
+
+    fn finds_address(&self, id: Id) -> bool {
+        let hardware = &self.rules.hardware;
+        let name = self.name(id);
+        if word_in(name, &self.rules.read_only.names).is_some() {
+            return false;
+        }
+        match self.world.described(&self.graph.nodes[id]) {
+            Some((signature, _)) => {
+                let fills = format!("struct {}*,", hardware.address);
+                signature.starts_with("int(") && signature.contains(&fills)
+            }
+            None => word_in(name, &hardware.address_names).is_some(),
+        }
+    }
+
+    /// Between the driver's operation and the command to the NIC.
+    fn hardware(&self, number: usize, ends: &Ends, out: &mut BTreeMap<Id, Keep>) {
+        let verb = self.verb(number);
+        if verb.names.is_empty() {
+            return;
+        }
+        let commands = self.command_ids();
+        let way = self
+            .graph
+            .between(&ends.operations, &commands, |id| self.below_operation(id));
+        for id in way {
+            let name = self.name(id);
+            let named = verb.names.iter().all(|words| word_in(name, words).is_some());
+            let ended = word_in(name, &self.rules.clean_up.names).is_some();
+            if named && !ended && self.can_fail(id) && self.below_operation(id) {
+                let why = format!("{}: on the driver's way to the hardware", verb.name);
+                merge(out, id, number, why, None);
+            }
+        }
+    }
+
+    fn can_fail(&self, id: Id) -> bool {
+        let described = self.world.described(&self.graph.nodes[id]);
+        described.is_none_or(|(_, p)| p.returns != crate::btf::ReturnKind::Nothing)
+    }
+
+    fn command_ids(&self) -> BTreeSet<Id> {
+        (0..self.graph.nodes.len())
+            .filter(|id| self.below_operation(*id))
+            .filter(|id| self.rules.hardware.commands.iter().any(|c| c == self.name(*id)))
+            .collect()
+    }
+
+    /// Who pins memory, below any verb that is kept.
+    fn memory(&self, ends: &[Ends], out: &mut BTreeMap<Id, Keep>) {
+        let from: BTreeSet<Id> = ends.iter().flat_map(|e| e.entries.clone()).collect();
+        let below = self.graph.reached(&from, |_| true);
+        for rule in &self.rules.hardware.memory {
+            let returned = format!("struct {}*(", rule.returns);
+            let found: BTreeSet<Id> = below
+                .iter()
+                .copied()
+                .filter(|id| self.above_driver(*id) || self.layers[*id] == Layer::Memory)
+                .filter(|id| {
+                    let described = self.world.described(&self.graph.nodes[*id]);
+                    described.is_some_and(|(s, _)| s.starts_with(&returned))
+                })
+                .collect();
+            for id in &found {
+                // The innermost that other modules call: a static one below it
+                // may be inlined in the next build.
+                let mut inner = self
+                    .graph
+                    .reached(&BTreeSet::from([*id]), |n| found.contains(&n));
+                inner.remove(id);
+                let innermost =
+                    self.is_exported(*id) && !inner.iter().any(|n| self.is_exported(*n));
+                let why = if innermost {
+                    format!("returns struct {}: pins the memory", rule.returns)
+                } else {
+                    format!("returns struct {}, as a chosen one does", rule.returns)
+                };
+                let hook = innermost.then(|| (rule.hook.clone(), rule.group.clone()));
+                let entry = out.entry(*id).or_default();
+                *entry = Keep {
+                    why,
+                    verbs: entry.verbs.clone(),
+                    hook,
+                };
+            }
+        }
+    }
+
+    /// The command to the NIC, below any verb that is kept.
+    fn commands(&self, ends: &[Ends], out: &mut BTreeMap<Id, Keep>) {
+        let from: BTreeSet<Id> = ends.iter().flat_map(|e| e.entries.clone()).collect();
+        let below = self.graph.reached(&from, |_| true);
+        for id in self.command_ids().intersection(&below) {
+            let entry = out.entry(*id).or_default();
+            *entry = Keep {
+                why: "sends the command to the NIC".to_owned(),
+                verbs: entry.verbs.clone(),
+                hook: Some(("firmware.command".to_owned(), "firmware".to_owned())),
+            };
+        }
+    }
+}
+
+/// Adds a reason. The later one wins, verbs add up, and a hook stays.
+fn merge(
+    out: &mut BTreeMap<Id, Keep>,
+    id: Id,
+    verb: usize,
+    why: String,
+    hook: Option<(String, String)>,
+) {
+    let entry = out.entry(id).or_default();
+    let same_verb = entry.verbs.is_empty() || entry.verbs.contains(&verb);
+    if same_verb || entry.hook.is_none() || hook.is_some() && entry.verbs.is_empty() {
+        entry.why = why;
+        entry.hook = hook.or(entry.hook.take());
+    }
+    entry.verbs.insert(verb);
+}
+
+/// Whether a node is of a module at all.
+pub(super) fn is_inside(node: &Node) -> bool {
+    matches!(node, Node::Inside(..))
+}
