@@ -12,11 +12,10 @@ use rdmesh_store::Store;
 use rdmesh_store::jobs::{
     Attempt, AttemptKey, End, JobCursor, JobFilter, Placement as StoredPlacement, Start,
 };
-use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::attempt::{self, BadRequest};
-use crate::ingest::Now;
+use crate::backing::Backing;
 use crate::query::page;
 use crate::{status, times};
 
@@ -34,36 +33,26 @@ const REASON_MAX_BYTES: usize = 4_096;
 /// What schedulers tell, and the list of it.
 #[derive(Debug)]
 pub struct Jobs {
-    store: Store,
-    ready: watch::Receiver<bool>,
-    now: Now,
+    backing: Backing,
 }
 
 impl Jobs {
-    /// The service over `store`; `ready` says whether the schema is there.
+    /// The service.
     #[must_use]
-    pub fn new(store: Store, ready: watch::Receiver<bool>, now: Now) -> Self {
-        Self { store, ready, now }
+    pub fn new(backing: Backing) -> Self {
+        Self { backing }
     }
+}
 
-    fn check_ready(&self) -> Result<(), Status> {
-        if *self.ready.borrow() {
-            Ok(())
-        } else {
-            Err(status::not_ready())
-        }
-    }
-
-    async fn told(&self, key: &AttemptKey) -> Result<Option<Job>, Status> {
-        let attempt = self
-            .store
-            .attempt(key)
-            .await
-            .map_err(|e| status::from_store(&e))?;
-        match attempt {
-            Some(attempt) => Ok(Some(with_placements(&self.store, attempt).await?)),
-            None => Ok(None),
-        }
+/// The attempt as it is known now.
+async fn told(store: &Store, key: &AttemptKey) -> Result<Option<Job>, Status> {
+    let attempt = store
+        .attempt(key)
+        .await
+        .map_err(|e| status::from_store(&e))?;
+    match attempt {
+        Some(attempt) => Ok(Some(with_placements(store, attempt).await?)),
+        None => Ok(None),
     }
 }
 
@@ -286,13 +275,13 @@ impl JobService for Jobs {
     ) -> Result<Response<StartJobResponse>, Status> {
         let ValidStart(start) =
             ValidStart::try_from(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
-        let now = (self.now)();
-        self.store
+        let store = self.backing.store()?;
+        let now = self.backing.now();
+        store
             .start_job(&start, now)
             .await
             .map_err(|e| status::from_store(&e))?;
-        let job = self.told(&start.attempt).await?;
+        let job = told(store, &start.attempt).await?;
         Ok(Response::new(StartJobResponse { job }))
     }
 
@@ -304,13 +293,13 @@ impl JobService for Jobs {
         let key = attempt::attempt(request.attempt.as_ref());
         let key = key.map_err(|e| status::from_bad_request(&e))?;
         let places = placements(&request.placements).map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
-        let now = (self.now)();
-        self.store
+        let store = self.backing.store()?;
+        let now = self.backing.now();
+        store
             .place_job(&key, &places, now)
             .await
             .map_err(|e| status::from_store(&e))?;
-        let job = self.told(&key).await?;
+        let job = told(store, &key).await?;
         Ok(Response::new(PlaceJobResponse { job }))
     }
 
@@ -320,13 +309,13 @@ impl JobService for Jobs {
     ) -> Result<Response<EndJobResponse>, Status> {
         let ValidEnd(end) =
             ValidEnd::try_from(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
-        let now = (self.now)();
-        self.store
+        let store = self.backing.store()?;
+        let now = self.backing.now();
+        store
             .end_job(&end, now)
             .await
             .map_err(|e| status::from_store(&e))?;
-        let job = self.told(&end.attempt).await?;
+        let job = told(store, &end.attempt).await?;
         Ok(Response::new(EndJobResponse { job }))
     }
 
@@ -335,15 +324,10 @@ impl JobService for Jobs {
         request: Request<GetJobRequest>,
     ) -> Result<Response<GetJobResponse>, Status> {
         let request = request.into_inner();
-        self.check_ready()?;
-        let (found, attempts) = find(
-            &self.store,
-            &request.job_id,
-            request.requeue,
-            request.restart,
-        )
-        .await?;
-        let job = with_placements(&self.store, found).await?;
+        let store = self.backing.store()?;
+        let (found, attempts) =
+            find(store, &request.job_id, request.requeue, request.restart).await?;
+        let job = with_placements(store, found).await?;
         let attempts = attempts.into_iter().map(to_proto).collect();
         Ok(Response::new(GetJobResponse {
             job: Some(job),
@@ -356,9 +340,8 @@ impl JobService for Jobs {
         request: Request<ListJobsRequest>,
     ) -> Result<Response<ListJobsResponse>, Status> {
         let filter = filter(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
-        let mut found = self
-            .store
+        let store = self.backing.store()?;
+        let mut found = store
             .list_jobs(&filter)
             .await
             .map_err(|e| status::from_store(&e))?;

@@ -3,6 +3,9 @@
 use prost_types::Timestamp;
 use time::OffsetDateTime;
 
+/// Reads the collector's clock.
+pub(crate) type Now = fn() -> OffsetDateTime;
+
 const NANOS_A_SECOND: i128 = 1_000_000_000;
 
 /// The end of the year 2261, seconds since 1970.

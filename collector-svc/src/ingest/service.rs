@@ -7,14 +7,13 @@ use rdmesh_proto::collector::v1::ingest_service_server::IngestService;
 use rdmesh_proto::collector::v1::report_request::Item as Sent;
 use rdmesh_proto::collector::v1::{Hello, ReportRequest, ReportResponse};
 use rdmesh_services::shutdown::Closing;
-use rdmesh_store::Store;
 use rdmesh_store::ingest as stored;
-use time::OffsetDateTime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::backing::Backing;
 use crate::ingest::hello::Introduction;
 use crate::ingest::item::Reader;
 use crate::ingest::ledger::Ledger;
@@ -24,9 +23,6 @@ use crate::ingest::stream::Stream;
 use crate::metrics::IngestMetrics;
 use crate::{names, status};
 
-/// Reads the collector's clock.
-pub(crate) type Now = fn() -> OffsetDateTime;
-
 /// Acknowledgements on their way to one agent. They are cumulative: an agent that does
 /// not read them needs no more of them.
 const RESPONSES_MAX: usize = 4;
@@ -34,31 +30,20 @@ const RESPONSES_MAX: usize = 4;
 /// Takes what agents report.
 #[derive(Debug)]
 pub struct Ingest {
-    store: Store,
+    backing: Backing,
     queue: Queue,
-    ready: watch::Receiver<bool>,
     ending: Closing,
-    now: Now,
     metrics: IngestMetrics,
 }
 
 impl Ingest {
-    /// The service over `store`, whose items go through `queue`. `ready` says whether
-    /// the schema is there; `ending` when streams are to end; `now` reads the clock.
+    /// The service, whose items go through `queue`; `ending` says when streams are to end.
     #[must_use]
-    pub fn new(
-        store: Store,
-        queue: Queue,
-        ready: watch::Receiver<bool>,
-        ending: Closing,
-        now: fn() -> OffsetDateTime,
-    ) -> Self {
+    pub fn new(backing: Backing, queue: Queue, ending: Closing) -> Self {
         Self {
-            store,
+            backing,
             queue,
-            ready,
             ending,
-            now,
             metrics: IngestMetrics::new(),
         }
     }
@@ -94,10 +79,8 @@ impl Ingest {
 
     async fn introduce(&self, hello: &Hello) -> Result<Reader, Status> {
         let who = Introduction::try_from(hello).map_err(|e| status::from_bad_request(&e))?;
-        if !*self.ready.borrow() {
-            return Err(status::not_ready());
-        }
-        let received_at = (self.now)();
+        let store = self.backing.store()?;
+        let received_at = self.backing.now();
         let run = Arc::new(who.run);
         let reader = Reader::new(
             run.clone(),
@@ -112,8 +95,7 @@ impl Ingest {
             received_at,
             clock: reader.clock(),
         };
-        let through = self
-            .store
+        let through = store
             .hello(&hello)
             .await
             .map_err(|e| status::from_store(&e))?;
@@ -152,7 +134,7 @@ impl IngestService for Ingest {
             queue: self.queue.clone(),
             responses,
             ending: self.ending.clone(),
-            now: self.now,
+            now: self.backing.clock(),
             metrics: self.metrics.clone(),
             ledger: Arc::new(Ledger::default()),
         };

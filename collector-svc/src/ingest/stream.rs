@@ -18,8 +18,8 @@ use crate::ingest::item::Reader;
 use crate::ingest::ledger::Ledger;
 use crate::ingest::limits::{ACK_EVERY, SEQUENCE_MAX, SLOW_DOWN_MAX, UNACKNOWLEDGED_MAX};
 use crate::ingest::queue::{Queue, Queued};
-use crate::ingest::service::Now;
 use crate::metrics::IngestMetrics;
+use crate::times::Now;
 
 /// Above this share of the queue agents are asked to slow down.
 const SLOW_DOWN_ABOVE: f64 = 0.5;

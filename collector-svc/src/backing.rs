@@ -1,0 +1,68 @@
+//! What every service of the collector stands on.
+
+use rdmesh_store::Store;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tonic::Status;
+
+use crate::status;
+use crate::times::Now;
+
+/// The store, which is handed out once its schema is there, and the collector's clock.
+#[derive(Debug, Clone)]
+pub struct Backing {
+    store: Store,
+    ready: watch::Receiver<bool>,
+    now: Now,
+}
+
+impl Backing {
+    /// `ready` says whether the schema of `store` is there; `now` reads the clock.
+    #[must_use]
+    pub fn new(store: Store, ready: watch::Receiver<bool>, now: fn() -> OffsetDateTime) -> Self {
+        Self { store, ready, now }
+    }
+
+    /// The store; while its schema is not there, the status that says to try again.
+    pub(crate) fn store(&self) -> Result<&Store, Status> {
+        if *self.ready.borrow() {
+            Ok(&self.store)
+        } else {
+            Err(status::not_ready())
+        }
+    }
+
+    /// The collector's time.
+    pub(crate) fn now(&self) -> OffsetDateTime {
+        (self.now)()
+    }
+
+    /// The clock itself.
+    pub(crate) fn clock(&self) -> Now {
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmesh_store::StoreOptions;
+    use std::time::Duration;
+    use tonic::Code;
+
+    #[tokio::test]
+    async fn the_store_is_handed_out_once_its_schema_is_there() {
+        let store = Store::new(&StoreOptions {
+            url: "postgres:///nowhere?host=/nonexistent".into(),
+            connections: 1,
+            acquire_timeout: Duration::from_secs(1),
+        })
+        .unwrap();
+        let (schema, ready) = watch::channel(false);
+        let backing = Backing::new(store, ready, || OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(backing.store().unwrap_err().code(), Code::Unavailable);
+        schema.send(true).unwrap();
+        assert!(backing.store().is_ok());
+        assert_eq!(backing.now(), OffsetDateTime::UNIX_EPOCH);
+    }
+}
