@@ -185,7 +185,7 @@ pub(crate) fn count(field: &str, value: u64) -> Result<i64, Refusal> {
 #[derive(Debug, Clone)]
 pub(crate) struct Text {
     pub(crate) text: String,
-    /// Whether the bytes were no UTF-8, held NUL, or were too long.
+    /// Whether the bytes were no UTF-8, held control characters, or were too long.
     pub(crate) changed: bool,
 }
 

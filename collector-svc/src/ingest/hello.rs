@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::attempt::{self, BadRequest};
 use crate::clock::Reading;
 use crate::ingest::limits::SHORT_TEXT_MAX_BYTES;
-use crate::ingest::snapshot::reading;
+use crate::ingest::timeline::reading;
 use crate::times;
 
 /// A run of an agent, as it introduces itself.

@@ -12,7 +12,8 @@ use time::OffsetDateTime;
 use crate::clock::{Estimate, HostClock, Reading};
 use crate::ingest::columns::{Refusal, count};
 use crate::ingest::limits::REASON_MAX_BYTES;
-use crate::ingest::snapshot::{self, Timeline, interval, inventory_id, reading};
+use crate::ingest::snapshot::{self, inventory_id};
+use crate::ingest::timeline::{Timeline, interval, reading};
 use crate::ingest::{reports, windows};
 use crate::times;
 

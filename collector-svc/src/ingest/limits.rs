@@ -29,6 +29,8 @@ pub(crate) const ROWS_MAX: usize = 65_536;
 pub(crate) const STEPS_MAX: u32 = 64;
 /// Full records of one sample: as many as steps.
 pub(crate) const RECORDS_MAX: usize = 64;
+/// Reasons why one hook has no probe: fewer kinds of them are known.
+pub(crate) const REASONS_MAX: usize = 64;
 /// errno values of the kernel end here (MAX_ERRNO in include/linux/err.h).
 pub(crate) const ERRNO_MAX: u32 = 4_095;
 /// Bytes of an inventory's id: a SHA-512 in hexadecimal has 128.
@@ -41,6 +43,8 @@ pub(crate) const SHORT_TEXT_MAX_BYTES: usize = 256;
 pub(crate) const REASON_MAX_BYTES: usize = 300;
 /// Bytes of a mark on a row, where it quotes what was sent.
 pub(crate) const MARK_MAX_BYTES: usize = 300;
+/// Marks of a row. More than a person reads; a bad agent could make thousands.
+pub(crate) const MARKS_MAX: usize = 32;
 /// The largest sequence. An agent that sends a thousand items a second needs thirty
 /// years for it; what is missing below it is a number that people can read.
 pub(crate) const SEQUENCE_MAX: i64 = 1_000_000_000_000;

@@ -11,22 +11,26 @@
 //! writer. A bad item becomes a rejection that is committed like any other item.
 
 mod arguments;
+mod chains;
 mod columns;
+mod counters;
 mod hello;
 mod item;
 mod ledger;
 mod limits;
+mod marks;
 mod queue;
 mod reports;
 mod service;
 mod snapshot;
 mod stream;
 mod tables;
+mod timeline;
 mod windows;
 mod writer;
 
+pub(crate) use crate::times::Now;
 pub use limits::{ACK_EVERY, HELLO_WITHIN, UNACKNOWLEDGED_MAX};
 pub use queue::{Queue, Queued};
 pub use service::Ingest;
-pub(crate) use service::Now;
 pub use writer::{Writer, WriterPace};

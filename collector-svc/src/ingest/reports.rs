@@ -1,13 +1,17 @@
 //! Probe reports and inventories, validated.
 
 use prost::Message;
-use rdmesh_proto::tracer::v1::{Inventory, ProbeReport, RdmaDevice};
-use rdmesh_store::ingest::{InventoryReport, Probe, ProbeReport as StoredReport};
+use rdmesh_proto::common::v1::{Layer, Verb};
+use rdmesh_proto::tracer::v1::{
+    AttachKind, Inventory, MissingReason, Probe, ProbeReport, ProbeState, RdmaDevice,
+};
+use rdmesh_store::ingest::{InventoryReport, Probe as StoredProbe, ProbeReport as StoredReport};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::ingest::columns::{Refusal, long, shown};
-use crate::ingest::limits::{INVENTORY_ROWS_MAX, PROBES_MAX};
+use crate::ingest::columns::{Refusal, Text, long};
+use crate::ingest::limits::{INVENTORY_ROWS_MAX, PROBES_MAX, REASONS_MAX};
+use crate::ingest::marks::Marks;
 use crate::ingest::snapshot::inventory_id;
 use crate::times;
 
@@ -22,8 +26,98 @@ fn bounded(field: &str, found: usize, most: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn small(value: i32) -> i16 {
-    i16::try_from(value).unwrap_or(0)
+/// Cleans a text in place, so that neither the rows nor the kept message can change a
+/// terminal. What had to be changed is marked; only line ends are none of it, for the end
+/// of a verifier's log has them.
+fn clean(marks: &mut Marks, what: &str, text: &mut String) {
+    let line = text.trim_end().replace(['\n', '\r', '\t'], " ");
+    let kept = Text::new(line.as_bytes());
+    marks.text(what, &kept);
+    *text = kept.text;
+}
+
+fn clean_report(report: &mut ProbeReport) -> Marks {
+    let mut marks = Marks::default();
+    clean(&mut marks, "kernel release", &mut report.kernel_release);
+    clean(&mut marks, "obstacle", &mut report.obstacle);
+    for driver in &mut report.drivers {
+        clean(&mut marks, "driver", driver);
+    }
+    for probe in &mut report.probes {
+        for (what, text) in [
+            ("hook", &mut probe.hook),
+            ("function", &mut probe.function),
+            ("module", &mut probe.module),
+            ("reason", &mut probe.reason),
+            ("place", &mut probe.found_by),
+        ] {
+            clean(&mut marks, what, text);
+        }
+    }
+    marks
+}
+
+fn clean_inventory(inventory: &mut Inventory) -> Marks {
+    let mut marks = Marks::default();
+    let mut texts = vec![("OFED version", &mut inventory.ofed_version)];
+    if let Some(kernel) = &mut inventory.kernel {
+        texts.push(("kernel release", &mut kernel.release));
+        texts.push(("kernel version", &mut kernel.version));
+        texts.push(("machine", &mut kernel.machine));
+        texts.push(("kernel command line", &mut kernel.command_line));
+    }
+    for device in &mut inventory.devices {
+        texts.push(("device", &mut device.name));
+        texts.push(("driver", &mut device.driver));
+        texts.push(("driver version", &mut device.driver_version));
+        texts.push(("firmware version", &mut device.firmware_version));
+        texts.push(("PCI address", &mut device.pci_address));
+        texts.push(("board id", &mut device.board_id));
+        texts.push(("node GUID", &mut device.node_guid));
+        for port in &mut device.ports {
+            texts.push(("port state", &mut port.state));
+            texts.push(("port state", &mut port.physical_state));
+            texts.push(("link layer", &mut port.link_layer));
+            texts.push(("network interface", &mut port.netdev));
+        }
+    }
+    if let Some(gpu) = &mut inventory.gpu {
+        texts.push(("GPU driver", &mut gpu.name));
+        texts.push(("GPU driver", &mut gpu.version));
+    }
+    let peer = inventory.peer_memory.iter_mut();
+    texts.extend(peer.flat_map(|peer| peer.modules.iter_mut().map(|m| ("peer module", m))));
+    if let Some(iommu) = &mut inventory.iommu {
+        texts.push(("IOMMU mode", &mut iommu.mode));
+    }
+    if let Some(pages) = &mut inventory.huge_pages {
+        texts.push(("huge pages", &mut pages.transparent));
+    }
+    if let Some(cgroup) = &mut inventory.cgroup {
+        texts.push(("cgroup controller", &mut cgroup.controller));
+    }
+    for (what, text) in texts {
+        clean(&mut marks, what, text);
+    }
+    marks
+}
+
+/// Each reason once; one that a newer tracer knows and we do not is 0, "unknown".
+fn missing_because(probe: &Probe, marks: &mut Marks) -> Result<Vec<i16>, Refusal> {
+    let told = &probe.missing_because;
+    bounded(
+        "probe_report.probes.missing_because",
+        told.len(),
+        REASONS_MAX,
+    )?;
+    let mut reasons = Vec::with_capacity(told.len());
+    for reason in told {
+        let reason = marks.known::<MissingReason>("reason", *reason);
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    Ok(reasons)
 }
 
 /// The probes of a host.
@@ -42,32 +136,37 @@ pub(crate) fn probe_report(report: &ProbeReport) -> Result<StoredReport, Refusal
         let field = "probe_report.logical_attached";
         return Err(Refusal::value(field, report.logical_attached, allowed));
     }
+    let mut report = report.clone();
+    let mut marks = clean_report(&mut report);
     let probes = report
         .probes
         .iter()
         .map(|probe| {
-            Ok(Probe {
-                hook: shown(&probe.hook),
-                function: shown(&probe.function),
-                module: shown(&probe.module),
-                layer: small(probe.layer),
-                verb: small(probe.verb),
+            Ok(StoredProbe {
+                hook: probe.hook.clone(),
+                function: probe.function.clone(),
+                module: probe.module.clone(),
+                layer: marks.known::<Layer>("layer", probe.layer),
+                verb: marks.known::<Verb>("verb", probe.verb),
                 logical: probe.logical,
-                state: small(probe.state),
-                attached_by: small(probe.attached_by),
-                reason: shown(&probe.reason),
+                state: marks.known::<ProbeState>("state", probe.state),
+                attached_by: marks.known::<AttachKind>("attachment", probe.attached_by),
+                reason: probe.reason.clone(),
                 failures: long("probe_report.probes.failures", probe.failures)?,
                 drops: long("probe_report.probes.drops", probe.drops)?,
-                found_by: shown(&probe.found_by),
+                unseen: long("probe_report.probes.unseen", probe.unseen)?,
+                found_by: probe.found_by.clone(),
+                missing_because: missing_because(probe, &mut marks)?,
             })
         })
         .collect::<Result<_, Refusal>>()?;
     Ok(StoredReport {
-        kernel_release: shown(&report.kernel_release),
+        kernel_release: report.kernel_release.clone(),
         logical_attached: count("probe_report.logical_attached", report.logical_attached)?,
         logical_total: count("probe_report.logical_total", report.logical_total)?,
-        obstacle: shown(&report.obstacle),
+        obstacle: report.obstacle.clone(),
         probes,
+        marks: marks.into_vec(),
         body: report.encode_to_vec(),
     })
 }
@@ -95,6 +194,8 @@ pub(crate) fn inventory(
     let seen_at = times::optional("inventory.seen_at", inventory.seen_at.as_ref())
         .map_err(Refusal::Time)?
         .unwrap_or(received_at);
+    let mut inventory = inventory.clone();
+    let marks = clean_inventory(&mut inventory);
     let gpu = inventory.gpu.as_ref();
     Ok(InventoryReport {
         id: inventory_id("inventory.id", &inventory.id)?,
@@ -102,13 +203,14 @@ pub(crate) fn inventory(
         kernel_release: inventory
             .kernel
             .as_ref()
-            .map(|k| shown(&k.release))
+            .map(|kernel| kernel.release.clone())
             .unwrap_or_default(),
-        ofed_version: shown(&inventory.ofed_version),
+        ofed_version: inventory.ofed_version.clone(),
         gpu_driver: gpu
-            .map(|gpu| shown(format!("{} {}", gpu.name, gpu.version).trim()))
+            .map(|gpu| format!("{} {}", gpu.name, gpu.version).trim().to_owned())
             .unwrap_or_default(),
-        summary: summary(inventory),
+        summary: summary(&inventory),
+        marks: marks.into_vec(),
         body: inventory.encode_to_vec(),
     })
 }
@@ -122,7 +224,7 @@ fn summary(inventory: &Inventory) -> String {
     json!({
         "devices": devices,
         "memlock_bytes": limits.and_then(|limits| limits.memlock_bytes),
-        "peer_memory": peer.map(|p| p.modules.iter().map(|m| shown(m)).collect::<Vec<_>>()),
+        "peer_memory": peer.map(|peer| &peer.modules),
         "dmabuf": peer.map(|peer| peer.dmabuf),
         "iommu": iommu.map(|iommu| iommu.enabled),
         "acs_bridges": iommu.map(|iommu| iommu.acs_bridges),
@@ -139,19 +241,19 @@ fn device(device: &RdmaDevice) -> serde_json::Value {
         .map(|port| {
             json!({
                 "number": port.number,
-                "state": shown(&port.state),
-                "netdev": shown(&port.netdev),
+                "state": port.state,
+                "netdev": port.netdev,
                 "rate_bps": port.rate_bps,
                 "gids": port.gids,
             })
         })
         .collect();
     json!({
-        "name": shown(&device.name),
-        "driver": shown(&device.driver),
-        "driver_version": shown(&device.driver_version),
-        "firmware_version": shown(&device.firmware_version),
-        "pci_address": shown(&device.pci_address),
+        "name": device.name,
+        "driver": device.driver,
+        "driver_version": device.driver_version,
+        "firmware_version": device.firmware_version,
+        "pci_address": device.pci_address,
         "ports": ports,
     })
 }
@@ -180,6 +282,38 @@ mod tests {
     }
 
     #[test]
+    fn a_report_is_cleaned_and_says_what_was_odd() {
+        let probe = Probe {
+            function: "ib\u{1b}[31m".into(),
+            reason: "refused:\nlast line\n".into(),
+            layer: 99,
+            missing_because: vec![8, 8, 77],
+            ..Probe::default()
+        };
+        let sent = ProbeReport {
+            probes: vec![probe],
+            ..ProbeReport::default()
+        };
+        let stored = probe_report(&sent).unwrap();
+        assert_eq!(stored.probes[0].function, "ib\u{FFFD}[31m");
+        assert_eq!(stored.probes[0].reason, "refused: last line");
+        assert_eq!(stored.probes[0].layer, 0);
+        assert_eq!(stored.probes[0].missing_because, [8, 0]);
+        assert_eq!(
+            stored.marks,
+            [
+                "function was not storable text (not UTF-8, control characters, or too long); it \
+                 was changed",
+                "layer 99 is not known to this collector (is the agent newer?); stored as unknown",
+                "reason 77 is not known to this collector (is the agent newer?); stored as \
+                 unknown",
+            ]
+        );
+        let kept = ProbeReport::decode(stored.body.as_slice()).unwrap();
+        assert_eq!(kept.probes[0].function, "ib\u{FFFD}[31m");
+    }
+
+    #[test]
     fn text_with_nul_does_not_reach_postgres() {
         let device = RdmaDevice {
             name: "mlx\0".into(),
@@ -192,5 +326,8 @@ mod tests {
         };
         let stored = inventory(&named, OffsetDateTime::UNIX_EPOCH).unwrap();
         assert!(!stored.summary.contains("\\u0000"), "{}", stored.summary);
+        assert!(stored.marks[0].starts_with("device was not storable"));
+        let kept = Inventory::decode(stored.body.as_slice()).unwrap();
+        assert_eq!(kept.devices[0].name, "mlx\u{FFFD}");
     }
 }

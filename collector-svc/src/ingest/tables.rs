@@ -5,19 +5,21 @@ use rdmesh_proto::tracer::v1::{
     CgroupColumns, DeviceColumns, ProbeColumns, SignatureColumns, Snapshot, TaskColumns,
 };
 use rdmesh_store::ingest::{Identity, Step};
-use rdmesh_store::text::storable;
 
 use crate::attempt;
 use crate::ingest::columns::{Refusal, Table, Text};
-use crate::ingest::limits::{MARK_MAX_BYTES, PROBES_MAX, ROWS_MAX, STEPS_MAX, STRINGS_MAX};
+use crate::ingest::limits::{PROBES_MAX, ROWS_MAX, STEPS_MAX, STRINGS_MAX};
+use crate::ingest::marks::Marks;
 
 /// A hooked function.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe {
-    pub(crate) function: String,
-    pub(crate) module: String,
+    pub(crate) function: Text,
+    pub(crate) module: Text,
     pub(crate) layer: i16,
     pub(crate) verb: i16,
+    /// What is odd about it.
+    pub(crate) odd: Marks,
 }
 
 /// A chain without its times and task.
@@ -26,25 +28,29 @@ pub(crate) struct Signature {
     pub(crate) driver: String,
     pub(crate) verb: i16,
     pub(crate) steps: Vec<Step>,
+    /// What is odd about it and its probes.
+    pub(crate) odd: Marks,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Cgroup {
     pub(crate) path: Text,
     pub(crate) identity: Identity,
+    /// What is odd about its path.
+    pub(crate) odd: Marks,
     /// What is odd about the job that it names.
-    pub(crate) mark: Option<String>,
+    odd_job: Marks,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) tgid: u32,
     pub(crate) tid: u32,
-    pub(crate) comm: Text,
+    pub(crate) comm: String,
     pub(crate) cgroup: usize,
     pub(crate) identity: Identity,
-    /// What is odd about the job that it names.
-    pub(crate) mark: Option<String>,
+    /// What is odd about it and the job that it names.
+    pub(crate) odd: Marks,
     pub(crate) rank: Option<i32>,
     pub(crate) local_rank: Option<i32>,
 }
@@ -54,6 +60,8 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) netdev: String,
     pub(crate) pci: String,
+    /// What is odd about it.
+    pub(crate) odd: Marks,
 }
 
 /// All of them.
@@ -106,6 +114,22 @@ impl TryFrom<&Snapshot> for Tables {
     }
 }
 
+impl Tables {
+    /// What is odd about anything in them.
+    pub(crate) fn odd(&self) -> Marks {
+        let mut all = Marks::default();
+        self.probes.iter().for_each(|probe| all.add_all(&probe.odd));
+        self.signatures.iter().for_each(|s| all.add_all(&s.odd));
+        for cgroup in &self.cgroups {
+            all.add_all(&cgroup.odd);
+            all.add_all(&cgroup.odd_job);
+        }
+        self.tasks.iter().for_each(|task| all.add_all(&task.odd));
+        self.devices.iter().for_each(|d| all.add_all(&d.odd));
+        all
+    }
+}
+
 /// The text at an index column of a row.
 fn string<'a>(
     table: &Table<'_>,
@@ -115,13 +139,6 @@ fn string<'a>(
     strings: &'a [Text],
 ) -> Result<&'a Text, Refusal> {
     Ok(&strings[table.index(column, row, value, ("strings", strings.len()))?])
-}
-
-/// Numbers of the contract that a newer agent may know and we do not become 0, "not
-/// known": the row is worth more than the number.
-fn known<E: TryFrom<i32> + Into<i32>>(value: i32) -> i16 {
-    let number = E::try_from(value).map_or(0, Into::into);
-    i16::try_from(number).unwrap_or(0)
 }
 
 fn probes(columns: &ProbeColumns, strings: &[Text]) -> Result<Vec<Probe>, Refusal> {
@@ -146,13 +163,16 @@ fn probes(columns: &ProbeColumns, strings: &[Text]) -> Result<Vec<Probe>, Refusa
                     "the name of a function",
                 ));
             }
+            let module = string(&table, "module", row, columns.module[row], strings)?;
+            let mut odd = Marks::default();
+            odd.text("function", function);
+            odd.text("module", module);
             Ok(Probe {
-                function: function.text.clone(),
-                module: string(&table, "module", row, columns.module[row], strings)?
-                    .text
-                    .clone(),
-                layer: known::<Layer>(columns.layer[row]),
-                verb: known::<Verb>(columns.verb[row]),
+                function: function.clone(),
+                module: module.clone(),
+                layer: odd.known::<Layer>("layer", columns.layer[row]),
+                verb: odd.known::<Verb>("verb", columns.verb[row]),
+                odd,
             })
         })
         .collect()
@@ -181,14 +201,16 @@ fn signatures(
             let allowed = "no more steps than signatures.step_probe has entries";
             return Err(Refusal::value(field(), count, allowed));
         }
+        let mut odd = Marks::default();
         let own: Vec<Step> = (next..end)
             .map(|step| {
                 let index = columns.step_probe[step];
                 let target = ("probes", probes.len());
                 let probe = &probes[table.index("step_probe", step, index, target)?];
+                odd.add_all(&probe.odd);
                 Ok(Step {
-                    function: probe.function.clone(),
-                    module: probe.module.clone(),
+                    function: probe.function.text.clone(),
+                    module: probe.module.text.clone(),
                     layer: probe.layer,
                     errno: table.errno("step_errno", step, columns.step_errno[step])?,
                 })
@@ -201,13 +223,13 @@ fn signatures(
             .map(|probe| probe.verb)
             .find(|verb| *verb != 0)
             .unwrap_or(0);
-        let driver = string(&table, "driver", row, columns.driver[row], strings)?
-            .text
-            .clone();
+        let driver = string(&table, "driver", row, columns.driver[row], strings)?;
+        odd.text("driver", driver);
         signatures.push(Signature {
-            driver,
+            driver: driver.text.clone(),
             verb,
             steps: own,
+            odd,
         });
         next = end;
     }
@@ -224,34 +246,33 @@ fn signatures(
 
 /// Whose it is; an empty job id says that nobody knows. A text that is no job id (an
 /// environment may hold anything) names none, and the row says so.
-fn identity(job_id: &Text, requeue: u32, restart: u32, source: i32) -> (Identity, Option<String>) {
-    let source = known::<IdentitySource>(source);
+fn identity(job_id: &Text, attempt: (u32, u32), source: i32, odd: &mut Marks) -> Identity {
     let nobody = Identity {
         job_id: None,
         requeue: 0,
         restart: 0,
-        source,
+        source: odd.known::<IdentitySource>("identity source", source),
     };
     if job_id.text.is_empty() {
-        return (nobody, None);
+        return nobody;
     }
     if job_id.changed {
-        let mark = "the job id that its task names was not storable: not UTF-8, NUL, or too long";
-        return (nobody, Some(mark.to_owned()));
+        odd.add(
+            "the job id that its task names was not storable: not UTF-8, control characters, or \
+             too long",
+        );
+        return nobody;
     }
     match attempt::job_id("the job id that its task names", &job_id.text) {
-        Ok(job_id) => {
-            let identity = Identity {
-                job_id: Some(job_id),
-                requeue: i64::from(requeue),
-                restart: i64::from(restart),
-                source,
-            };
-            (identity, None)
-        }
+        Ok(job_id) => Identity {
+            job_id: Some(job_id),
+            requeue: i64::from(attempt.0),
+            restart: i64::from(attempt.1),
+            ..nobody
+        },
         Err(bad) => {
-            let mark = storable(bad.to_string().as_bytes(), MARK_MAX_BYTES);
-            (nobody, Some(mark.text))
+            odd.add(&bad.to_string());
+            nobody
         }
     }
 }
@@ -271,16 +292,16 @@ fn cgroups(columns: &CgroupColumns, strings: &[Text]) -> Result<Vec<Cgroup>, Ref
     (0..table.rows())
         .map(|row| {
             let job = string(&table, "job_id", row, columns.job_id[row], strings)?;
-            let (identity, mark) = identity(
-                job,
-                columns.requeue[row],
-                columns.restart[row],
-                columns.source[row],
-            );
+            let path = string(&table, "path", row, columns.path[row], strings)?;
+            let (mut odd, mut odd_job) = (Marks::default(), Marks::default());
+            odd.text("cgroup path", path);
+            let attempt = (columns.requeue[row], columns.restart[row]);
+            let identity = identity(job, attempt, columns.source[row], &mut odd_job);
             Ok(Cgroup {
-                path: string(&table, "path", row, columns.path[row], strings)?.clone(),
+                path: path.clone(),
                 identity,
-                mark,
+                odd,
+                odd_job,
             })
         })
         .collect()
@@ -318,30 +339,29 @@ fn tasks(
                 ("cgroups", cgroups.len()),
             )?;
             let job = string(&table, "job_id", row, columns.job_id[row], strings)?;
-            let (own, own_mark) = identity(
-                job,
-                columns.requeue[row],
-                columns.restart[row],
-                columns.source[row],
-            );
+            let comm = string(&table, "comm", row, columns.comm[row], strings)?;
+            let mut odd = Marks::default();
+            odd.text("comm", comm);
+            let attempt = (columns.requeue[row], columns.restart[row]);
+            let mut odd_job = Marks::default();
+            let own = identity(job, attempt, columns.source[row], &mut odd_job);
             // What the cgroup tells serves the task that tells nothing itself.
-            let (identity, mark) = match own.job_id {
-                Some(_) => (own, own_mark),
-                None => {
-                    let of_cgroup = &cgroups[cgroup];
-                    (
-                        of_cgroup.identity.clone(),
-                        own_mark.or_else(|| of_cgroup.mark.clone()),
-                    )
-                }
+            let of_cgroup = &cgroups[cgroup];
+            let identity = match own.job_id {
+                Some(_) => own,
+                None => of_cgroup.identity.clone(),
             };
+            if identity.job_id.is_none() && odd_job == Marks::default() {
+                odd_job = of_cgroup.odd_job.clone();
+            }
+            odd.add_all(&odd_job);
             Ok(Task {
                 tgid: columns.tgid[row],
                 tid: columns.tid[row],
-                comm: string(&table, "comm", row, columns.comm[row], strings)?.clone(),
+                comm: comm.text.clone(),
                 cgroup,
                 identity,
-                mark,
+                odd,
                 rank: rank(columns.rank[row]),
                 local_rank: rank(columns.local_rank[row]),
             })
@@ -361,17 +381,21 @@ fn devices(columns: &DeviceColumns, strings: &[Text]) -> Result<Vec<Device>, Ref
     )?;
     (0..table.rows())
         .map(|row| {
-            string(&table, "driver", row, columns.driver[row], strings)?;
+            let mut odd = Marks::default();
+            let mut text = |column: &str, what: &str, value: u32| -> Result<String, Refusal> {
+                let text = string(&table, column, row, value, strings)?;
+                odd.text(what, text);
+                Ok(text.text.clone())
+            };
+            let name = text("name", "device", columns.name[row])?;
+            let netdev = text("netdev", "network interface", columns.netdev[row])?;
+            let pci = text("pci", "PCI address", columns.pci[row])?;
+            text("driver", "driver", columns.driver[row])?;
             Ok(Device {
-                name: string(&table, "name", row, columns.name[row], strings)?
-                    .text
-                    .clone(),
-                netdev: string(&table, "netdev", row, columns.netdev[row], strings)?
-                    .text
-                    .clone(),
-                pci: string(&table, "pci", row, columns.pci[row], strings)?
-                    .text
-                    .clone(),
+                name,
+                netdev,
+                pci,
+                odd,
             })
         })
         .collect()

@@ -147,10 +147,67 @@ async fn a_comm_and_a_path_that_are_no_text_are_kept_with_a_mark() {
     assert!(agent.rejected.is_empty());
     let row = collector
         .read("SELECT comm, cgroup_path, array_length(marks, 1), marks[1] FROM rdmesh.failures");
+    assert_eq!(
+        collector.read("SELECT array_length(marks, 1) FROM rdmesh.snapshots"),
+        "2"
+    );
     assert!(
         row.starts_with("ra\u{FFFD}nk|/job\u{FFFD}\u{FFFD}|2|comm was not storable"),
         "{row}"
     );
+}
+
+#[tokio::test]
+async fn what_is_odd_about_a_snapshot_is_marked_on_its_rows() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    let mut odd = host.snapshot("7");
+    odd.probes.as_mut().unwrap().layer[1] = 99;
+    odd.tasks.as_mut().unwrap().source[0] = 55;
+    odd.chains.as_mut().unwrap().marks[0] = 4 + 64;
+    odd.strings[1] = b"ib_umem\x07get".to_vec();
+    odd.strings[5] = b"rdma\x1b[2Jrxe".to_vec();
+    odd.strings[9] = b"rxe\x9b0".to_vec();
+    agent.send(1, Item::Snapshot(odd)).await;
+    let mut outside = host.snapshot("7");
+    let chains = outside.chains.as_mut().unwrap();
+    chains.last_boot_ns[0] = outside.interval_end_boot_ns + 1;
+    agent.send(2, Item::Snapshot(outside)).await;
+    let mut early = host.snapshot("7");
+    early.chains.as_mut().unwrap().first_boot_ns[0] = early.interval_start_boot_ns - 30_000_000_000;
+    agent.send(3, Item::Snapshot(early)).await;
+    agent.acknowledged(3).await;
+    assert!(agent.rejected.is_empty(), "{:?}", agent.rejected);
+    let changed =
+        "was not storable text (not UTF-8, control characters, or too long); it was changed";
+    let unknown = "is not known to this collector (is the agent newer?); stored as unknown";
+    let expected = [
+        format!("function {changed}"),
+        format!("module {changed}"),
+        format!("layer 99 {unknown}"),
+        format!("driver {changed}"),
+        format!("identity source 55 {unknown}"),
+        format!("device {changed}"),
+        format!("mark 64 {unknown}"),
+    ];
+    let marks = |sequence: u32| {
+        collector.read(&format!(
+            "SELECT array_to_string(marks, E'\\n') FROM rdmesh.failures WHERE sequence = {sequence}"
+        ))
+    };
+    assert_eq!(marks(1), expected.join("\n"));
+    assert_eq!(
+        collector
+            .read("SELECT function, layers[2], incomplete FROM rdmesh.failures WHERE sequence = 1"),
+        "ib_umem\u{FFFD}get|unknown|t"
+    );
+    assert_eq!(
+        collector.read("SELECT array_length(marks, 1) FROM rdmesh.snapshots WHERE sequence = 1"),
+        "6"
+    );
+    assert_eq!(marks(2), "it lies after the end of its snapshot's interval");
+    assert_eq!(marks(3), "");
 }
 
 /// Bytes in place of messages.
