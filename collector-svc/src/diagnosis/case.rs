@@ -2,7 +2,7 @@
 
 use rdmesh_proto::collector::v1::JobState;
 use rdmesh_proto::common::v1::{Layer, Verb};
-use rdmesh_proto::tracer::v1::CoSignalKind;
+use rdmesh_proto::tracer::v1::{CoSignalKind, MissingReason};
 use time::OffsetDateTime;
 
 use crate::diagnosis::Arguments;
@@ -24,9 +24,12 @@ pub struct Case {
     pub placed_on: Vec<String>,
     /// Failing calls, oldest first.
     pub chains: Vec<Chain>,
-    /// Whether there were more than these.
-    pub chains_cut: bool,
-    /// Exact failing returns by host, function and errno.
+    /// Failing calls beyond these, which came later and are not looked at.
+    pub chains_left_out: u64,
+    /// Whether there are more of them than were counted.
+    pub more_left_out: bool,
+    /// Failing returns by host, function and errno: exact but for what the kernel did not
+    /// show to the probes.
     pub totals: Vec<Total>,
     /// What was watched on each host that has to do with it.
     pub hosts: Vec<HostWatch>,
@@ -36,6 +39,13 @@ pub struct Case {
     pub signals: Vec<Signal>,
     /// Shaping of those hosts.
     pub shaping: Vec<Shaping>,
+}
+
+impl Case {
+    /// Whether counts are lower bounds, because a kernel did not show every call.
+    pub fn counts_are_lower_bounds(&self) -> bool {
+        self.hosts.iter().any(|watch| watch.unseen > 0)
+    }
 }
 
 /// A failing call, coalesced over its repeats within one snapshot.
@@ -167,8 +177,10 @@ pub struct HostWatch {
     pub attempt_seconds: f64,
     /// Records that its ring dropped.
     pub drops: u64,
-    /// Failures that its counters by cgroup miss.
+    /// Failing returns that its counters hold without errno or cgroup.
     pub counter_overflow: u64,
+    /// Calls that its kernel did not show to the probes, failed or not.
+    pub unseen: u64,
 }
 
 /// Probes of a host.
@@ -193,8 +205,16 @@ pub struct WatchedProbe {
     pub logical: bool,
     /// Whether it watches.
     pub state: ProbeState,
-    /// Why it does not.
-    pub reason: String,
+    /// Why it does not; empty: not told.
+    pub missing_because: Vec<MissingReason>,
+}
+
+impl WatchedProbe {
+    /// Whether there is nothing to watch: the driver does not have the operation, and no
+    /// other reason keeps the probe away.
+    pub fn is_void(&self) -> bool {
+        self.missing_because == [MissingReason::DriverHasNoOperation]
+    }
 }
 
 /// Whether a hook watches.

@@ -16,11 +16,13 @@ mod arguments;
 mod case;
 mod describe;
 mod meanings;
+mod outline;
 mod rules;
 mod select;
 mod undecided;
 mod verdict;
-pub(crate) mod watch;
+mod watch;
+mod words;
 
 pub use arguments::{Arguments, CreateSizes, FirmwareAnswer, Mapping};
 pub use case::{

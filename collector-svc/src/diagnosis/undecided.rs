@@ -2,15 +2,14 @@
 //! nothing.
 
 use rdmesh_proto::collector::v1::{Confidence, JobState, VerdictClass};
-use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::CoSignalKind;
 use rdmesh_store::errno;
 
-use crate::diagnosis::describe::{
-    chain_line, doing, from_chain, moment, signal_line, signals_before, times, totals, who,
-};
-use crate::diagnosis::meanings::{Key, Meaning, Meanings};
+use crate::diagnosis::outline::{from_chain, nothing};
 use crate::diagnosis::select;
+use crate::diagnosis::words::{
+    chain_line, counted, counters, doing, moment, signal_line, signals_before, totals, who,
+};
 use crate::diagnosis::{Case, Chain, Signal, Step, Total, Verdict};
 use crate::names;
 
@@ -80,10 +79,11 @@ pub(super) fn undecided(case: &Case) -> Verdict {
     }
     for total in case.totals.iter().take(3) {
         verdict.evidence.push(format!(
-            "exact counters: {} ({}) failed {} with {} on {}; {}",
+            "{}: {} ({}) failed {} with {} on {}; {}",
+            counters(case),
             total.function,
             names::layer(total.layer),
-            times(total.count),
+            counted(total.count, case),
             errno::name(total.errno),
             total.host,
             why_no_decision(total, case)
@@ -131,40 +131,6 @@ fn from_signal(signal: &Signal) -> Verdict {
 }
 
 /// A verdict without a chain.
-fn nothing(class: VerdictClass) -> Verdict {
-    let meanings = Meanings::built_in();
-    let key = Key {
-        class,
-        layer: Layer::Unspecified,
-        verb: Verb::Unspecified,
-        errno_name: "",
-        mapping: None,
-    };
-    let meaning: Option<&Meaning> = meanings.find(key);
-    Verdict {
-        class,
-        layer: Layer::Unspecified,
-        verb: Verb::Unspecified,
-        function: String::new(),
-        module: String::new(),
-        errno: 0,
-        errno_name: String::new(),
-        hosts: Vec::new(),
-        devices: Vec::new(),
-        first_at: None,
-        confidence: Confidence::Low,
-        route_to: meanings.route(class),
-        rule: "",
-        evidence: Vec::new(),
-        against: Vec::new(),
-        unwatched: Vec::new(),
-        summary: String::new(),
-        meaning: meaning.map(|m| m.means.clone()).unwrap_or_default(),
-        next_steps: meaning.map(|m| m.next.clone()).unwrap_or_default(),
-        chain: Vec::new(),
-    }
-}
-
 /// Shaping of any host of the attempt is stated first, always; it caps verdicts about
 /// the network, and where nothing else failed it is the verdict.
 pub(super) fn state_shaping(verdict: &mut Verdict, case: &Case) {

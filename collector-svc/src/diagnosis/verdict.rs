@@ -49,4 +49,8 @@ pub struct Verdict {
     pub next_steps: Vec<String>,
     /// The deciding chain, innermost first.
     pub chain: Vec<Step>,
+    /// Failures that were looked at: the first of the attempt.
+    pub failures_looked_at: u64,
+    /// Failures that the attempt has.
+    pub failures_total: u64,
 }

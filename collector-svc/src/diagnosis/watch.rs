@@ -60,8 +60,12 @@ pub(crate) fn unwatched(case: &Case, verb: Option<Verb>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if case.chains_cut {
-        lines.push("the attempt has more failures than were looked at; the first were".to_owned());
+    if case.chains_left_out > 0 {
+        lines.push(format!(
+            "{} later failures of the attempt{} were not looked at",
+            case.chains_left_out,
+            if case.more_left_out { ", or more," } else { "" }
+        ));
     }
     if case.told && case.started_at.is_none() {
         lines.push(
@@ -119,6 +123,7 @@ fn gaps_of(watch: &HostWatch, verb: Option<Verb>) -> Vec<(u8, String)> {
                 .iter()
                 .filter(|p| p.logical && bears_on(p, verb))
                 .filter(|p| matches!(p.state, ProbeState::Missing | ProbeState::Detached))
+                .filter(|p| !p.is_void())
                 .map(|p| p.hook.as_str())
                 .collect();
             if !missing.is_empty() {
@@ -139,12 +144,30 @@ fn gaps_of(watch: &HostWatch, verb: Option<Verb>) -> Vec<(u8, String)> {
         gaps.push((
             5,
             format!(
-                "{} failing calls are missing from the counts by job",
-                watch.counter_overflow
+                "{} counted without errno or cgroup (the counter map was full); the counts by job \
+                 miss them",
+                were(watch.counter_overflow, "failing return")
+            ),
+        ));
+    }
+    if watch.unseen > 0 {
+        gaps.push((
+            6,
+            format!(
+                "{} not shown to the probes (the kernel had preempted another task inside them); \
+                 no count has those that failed, so that totals are lower bounds",
+                were(watch.unseen, "call")
             ),
         ));
     }
     gaps
+}
+
+fn were(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun} was"),
+        many => format!("{many} {noun}s were"),
+    }
 }
 
 fn records(number: u64) -> String {
@@ -164,17 +187,6 @@ fn bears_on(probe: &WatchedProbe, verb: Option<Verb>) -> bool {
         "memory.dmabuf" => verb == Verb::RegDmabufMr,
         _ => probe.verb == verb || probe.verb == Verb::Unspecified,
     }
-}
-
-/// What a tracer says of a hook whose place the driver does not have.
-const NO_OPERATION: &str = " has no operation ";
-
-/// Whether a missing hook could be attached: some reason is another than that the driver
-/// lacks the operation, in which case there is nothing to watch.
-pub(crate) fn may_attach(reason: &str) -> bool {
-    reason
-        .split("; ")
-        .any(|reason| !reason.contains(NO_OPERATION))
 }
 
 /// Failures that were not looked at, because they may be another attempt's.

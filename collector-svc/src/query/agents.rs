@@ -8,7 +8,6 @@ use rdmesh_proto::tracer::v1::{ProbeReport, ProbeState};
 use rdmesh_store::query::{AgentStatus, ProbeCount};
 use time::OffsetDateTime;
 
-use crate::diagnosis::watch::may_attach;
 use crate::times;
 
 /// An agent speaks every five seconds; three intervals without a word are silence.
@@ -42,7 +41,7 @@ pub(crate) fn to_proto(status: AgentStatus, now: OffsetDateTime) -> Agent {
         snapshots_missing: count(status.missing),
         run_id: status.run_id.to_string(),
         boot_id: status.boot_id,
-        ..Agent::default()
+        unseen: count(status.unseen),
     }
 }
 
@@ -58,6 +57,7 @@ pub(crate) fn count(report: &mut ProbeReport, counts: &[ProbeCount]) {
             let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
             probe.failures = probe.failures.max(unsigned(count.failures));
             probe.drops = probe.drops.max(unsigned(count.drops));
+            probe.unseen = probe.unseen.max(unsigned(count.unseen));
         }
     }
 }
@@ -82,6 +82,15 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
         reasons.push(format!(
             "the details of {} were dropped",
             counted(status.drops, "record")
+        ));
+    }
+    if status.unseen > 0 {
+        let calls = match status.unseen {
+            1 => "1 call was".to_owned(),
+            many => format!("{many} calls were"),
+        };
+        reasons.push(format!(
+            "{calls} not shown to the probes by the kernel; counts are lower bounds"
         ));
     }
     if status.missing > 0 {
@@ -119,14 +128,12 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
     }
 }
 
-/// Hooks that could be attached and are not, with why. A hook whose place the driver does
-/// not have is not among them: there is nothing to watch and nothing to mend.
+/// Hooks that could be attached and are not, with why.
 fn missing(status: &AgentStatus) -> Option<String> {
     let gaps: Vec<String> = status
         .missing_hooks
         .iter()
         .zip(&status.missing_reasons)
-        .filter(|(_, reason)| may_attach(reason))
         .map(|(hook, reason)| match reason.as_str() {
             "" => hook.clone(),
             reason => format!("{hook} ({reason})"),
@@ -177,6 +184,7 @@ mod tests {
             last_rejection: None,
             failures: 0,
             drops: 0,
+            unseen: 0,
             kernel_release: "6.1.0".into(),
             logical_attached: 13,
             logical_total: 13,
@@ -195,12 +203,12 @@ mod tests {
         assert_eq!(of(healthy()), (AgentHealth::Healthy, vec![]));
         let degraded = AgentStatus {
             logical_attached: 11,
-            missing_hooks: vec!["driver.reg_dmabuf_mr".into(), "memory.umem".into()],
+            missing_hooks: vec!["memory.umem".into()],
             missing_reasons: vec![
-                "driver rdma_rxe has no operation reg_user_mr_dmabuf".into(),
                 "ib_umem_get is not traceable (not in available_filter_functions)".into(),
             ],
             drops: 7,
+            unseen: 2,
             ..healthy()
         };
         let (health, reasons) = of(degraded);
@@ -210,16 +218,10 @@ mod tests {
             [
                 "no probe for memory.umem (ib_umem_get is not traceable (not in \
                  available_filter_functions))",
-                "the details of 7 records were dropped"
+                "the details of 7 records were dropped",
+                "2 calls were not shown to the probes by the kernel; counts are lower bounds"
             ]
         );
-        let lacking = AgentStatus {
-            logical_attached: 12,
-            missing_hooks: vec!["driver.reg_dmabuf_mr".into()],
-            missing_reasons: vec!["driver rdma_rxe has no operation reg_user_mr_dmabuf".into()],
-            ..healthy()
-        };
-        assert_eq!(of(lacking), (AgentHealth::Healthy, vec![]));
         let silent = AgentStatus {
             last_seen_at: NOW - Duration::from_secs(90),
             ..healthy()

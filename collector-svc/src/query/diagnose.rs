@@ -13,7 +13,7 @@ use rdmesh_store::evidence::{
     Total as StoredTotal,
 };
 use rdmesh_store::jobs::Attempt;
-use rdmesh_store::query::{Ambiguous as StoredAmbiguous, Failure, FailureFilter};
+use rdmesh_store::query::{Ambiguous as StoredAmbiguous, COUNTED_MAX, Failure, FailureFilter};
 use rdmesh_store::{Store, StoreError, errno};
 use time::OffsetDateTime;
 
@@ -41,8 +41,10 @@ pub struct Diagnosed {
     pub verdict: Verdict,
     /// The failures of the attempt, first to last, bounded.
     pub failures: Vec<Failure>,
-    /// Exact failing returns.
+    /// Failing returns: exact where `unseen` is 0, else at least so many.
     pub totals: Vec<StoredTotal>,
+    /// Calls on its hosts that the kernel did not show to the probes.
+    pub unseen: u64,
 }
 
 /// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict.
@@ -65,7 +67,13 @@ pub async fn diagnose_attempt(
         ..FailureFilter::default()
     };
     let mut failures = store.list_failures(&filter).await?;
-    let chains_cut = crate::query::page::cut(&mut failures, FAILURES_MAX + 1);
+    let cut = crate::query::page::cut(&mut failures, FAILURES_MAX + 1);
+    let looked_at = u64::try_from(failures.len()).unwrap_or(u64::MAX);
+    let counted = if cut {
+        store.count_failures(&filter).await?
+    } else {
+        0
+    };
     let totals = store.totals_of(key).await?;
     let placed_on: Vec<String> = store
         .placements_of(key)
@@ -94,19 +102,25 @@ pub async fn diagnose_attempt(
         ended_at: attempt.ended_at,
         placed_on,
         chains: failures.iter().map(chain).collect(),
-        chains_cut,
+        chains_left_out: unsigned(counted).saturating_sub(looked_at),
+        more_left_out: counted >= COUNTED_MAX,
         totals: totals.iter().map(total).collect(),
         hosts: watch.into_iter().map(host_watch).collect(),
         ambiguous: ambiguous.into_iter().map(shared).collect(),
         signals: signals.into_iter().map(signal).collect(),
         shaping: shaping.into_iter().map(shaped).collect(),
     };
+    let unseen = case
+        .hosts
+        .iter()
+        .fold(0_u64, |sum, watch| sum.saturating_add(watch.unseen));
     let verdict = diagnosis::diagnose(&case);
     store.keep_verdict(key, &stored(&verdict), now).await?;
     Ok(Diagnosed {
         verdict,
         failures,
         totals,
+        unseen,
     })
 }
 
@@ -138,6 +152,10 @@ fn shared(shared: StoredAmbiguous) -> Ambiguous {
         calls: unsigned(shared.calls),
         others: shared.others,
     }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn unsigned(value: i64) -> u64 {
@@ -226,6 +244,7 @@ fn host_watch(watch: StoredWatch) -> HostWatch {
         attempt_seconds: watch.attempt_seconds,
         drops: unsigned(watch.drops),
         counter_overflow: unsigned(watch.counter_overflow),
+        unseen: unsigned(watch.unseen),
     }
 }
 
@@ -238,13 +257,13 @@ fn watched(report: ProbeReport) -> Probes {
             layer: probe.layer(),
             verb: probe.verb(),
             logical: probe.logical,
+            missing_because: probe.missing_because().collect(),
             state: match probe.state() {
                 ProbeState::Attached => diagnosis::ProbeState::Attached,
                 ProbeState::Replaced => diagnosis::ProbeState::Replaced,
                 ProbeState::Detached => diagnosis::ProbeState::Detached,
                 ProbeState::Missing | ProbeState::Unspecified => diagnosis::ProbeState::Missing,
             },
-            reason: probe.reason.clone(),
         })
         .collect();
     Probes {
@@ -300,6 +319,8 @@ fn stored(verdict: &Verdict) -> StoredVerdict {
         summary: verdict.summary.clone(),
         meaning: verdict.meaning.clone(),
         next_steps: verdict.next_steps.clone(),
+        failures_looked_at: signed(verdict.failures_looked_at),
+        failures_total: signed(verdict.failures_total),
     }
 }
 
@@ -340,7 +361,8 @@ pub(crate) fn verdict_to_proto(verdict: Verdict) -> VerdictMessage {
                 layer: step.layer.into(),
             })
             .collect(),
-        ..VerdictMessage::default()
+        failures_looked_at: verdict.failures_looked_at,
+        failures_total: verdict.failures_total,
     }
 }
 

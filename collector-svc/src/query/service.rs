@@ -7,11 +7,9 @@ use rdmesh_proto::collector::v1::{
     ListAgentsRequest, ListAgentsResponse, ListFailuresRequest, ListFailuresResponse,
 };
 use rdmesh_proto::tracer::v1::ProbeReport;
-use rdmesh_store::Store;
-use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use crate::ingest::Now;
+use crate::backing::Backing;
 use crate::query::{agents, diagnose, failures, page};
 use crate::{attempt, jobs, status, times};
 
@@ -27,24 +25,14 @@ const TOTALS_WITH_VERDICT: usize = 1_000;
 /// What people and programs ask.
 #[derive(Debug)]
 pub struct Queries {
-    store: Store,
-    ready: watch::Receiver<bool>,
-    now: Now,
+    backing: Backing,
 }
 
 impl Queries {
-    /// The service over `store`; `ready` says whether the schema is there.
+    /// The service.
     #[must_use]
-    pub fn new(store: Store, ready: watch::Receiver<bool>, now: Now) -> Self {
-        Self { store, ready, now }
-    }
-
-    fn check_ready(&self) -> Result<(), Status> {
-        if *self.ready.borrow() {
-            Ok(())
-        } else {
-            Err(status::not_ready())
-        }
+    pub fn new(backing: Backing) -> Self {
+        Self { backing }
     }
 }
 
@@ -56,9 +44,8 @@ impl QueryService for Queries {
     ) -> Result<Response<ListFailuresResponse>, Status> {
         let filter =
             failures::filter(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
-        let mut found = self
-            .store
+        let store = self.backing.store()?;
+        let mut found = store
             .list_failures(&filter)
             .await
             .map_err(|e| status::from_store(&e))?;
@@ -79,19 +66,14 @@ impl QueryService for Queries {
         request: Request<DiagnoseRequest>,
     ) -> Result<Response<DiagnoseResponse>, Status> {
         let request = request.into_inner();
-        self.check_ready()?;
-        let (found, _) = jobs::find(
-            &self.store,
-            &request.job_id,
-            request.requeue,
-            request.restart,
-        )
-        .await?;
-        let now = (self.now)();
-        let diagnosed = diagnose::diagnose_attempt(&self.store, &found, now)
+        let store = self.backing.store()?;
+        let (found, _) =
+            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
+        let now = self.backing.now();
+        let diagnosed = diagnose::diagnose_attempt(store, &found, now)
             .await
             .map_err(|e| status::from_store(&e))?;
-        let job = jobs::with_placements(&self.store, found).await?;
+        let job = jobs::with_placements(store, found).await?;
         let failures = diagnosed.failures.into_iter().take(FAILURES_WITH_VERDICT);
         let totals = diagnosed.totals.into_iter().take(TOTALS_WITH_VERDICT);
         Ok(Response::new(DiagnoseResponse {
@@ -99,7 +81,7 @@ impl QueryService for Queries {
             verdict: Some(diagnose::verdict_to_proto(diagnosed.verdict)),
             failures: failures.map(failures::to_proto).collect(),
             totals: totals.map(diagnose::total_to_proto).collect(),
-            ..DiagnoseResponse::default()
+            unseen: diagnosed.unseen,
         }))
     }
 
@@ -112,13 +94,9 @@ impl QueryService for Queries {
             .map_err(|e| status::from_bad_request(&e))?;
         let offset = page::read_offset_token(&request.page_token)
             .map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
-        let now = (self.now)();
-        let all = self
-            .store
-            .agents()
-            .await
-            .map_err(|e| status::from_store(&e))?;
+        let store = self.backing.store()?;
+        let now = self.backing.now();
+        let all = store.agents().await.map_err(|e| status::from_store(&e))?;
         let mut agents: Vec<_> = all.into_iter().map(|a| agents::to_proto(a, now)).collect();
         agents::order(&mut agents);
         let end = offset.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
@@ -141,15 +119,13 @@ impl QueryService for Queries {
     ) -> Result<Response<GetHostProbesResponse>, Status> {
         let host = attempt::host("host", &request.get_ref().host)
             .map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
-        let stored = self
-            .store
+        let store = self.backing.store()?;
+        let stored = store
             .last_probe_report(&host)
             .await
             .map_err(|e| status::from_store(&e))?;
         let Some(stored) = stored else {
-            let known = self
-                .store
+            let known = store
                 .host_is_known(&host)
                 .await
                 .map_err(|e| status::from_store(&e))?;
@@ -167,8 +143,7 @@ impl QueryService for Queries {
                 "the stored probe report of {host} does not read: {error}"
             ))
         })?;
-        let counts = self
-            .store
+        let counts = store
             .probe_counts(&host, stored.run_id)
             .await
             .map_err(|e| status::from_store(&e))?;
@@ -177,7 +152,7 @@ impl QueryService for Queries {
             host,
             reported_at: Some(times::to_proto(stored.received_at)),
             report: Some(report),
-            ..GetHostProbesResponse::default()
+            marks: stored.marks,
         }))
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn probe(hook: &str, layer: Layer, verb: Verb, state: ProbeState) -> 
         verb,
         logical: true,
         state,
-        reason: String::new(),
+        missing_because: Vec::new(),
     }
 }
 
@@ -118,6 +118,7 @@ pub(crate) fn watched(host: &str) -> HostWatch {
         attempt_seconds: 60.0,
         drops: 0,
         counter_overflow: 0,
+        unseen: 0,
     }
 }
 

@@ -1,14 +1,17 @@
 //! What was not watched is said, hosts with the same gap together.
 
-use rdmesh_collector::diagnosis::{Case, HostWatch, ProbeState, diagnose};
+use rdmesh_collector::diagnosis::{Case, HostWatch, ProbeState, Total, diagnose};
+use rdmesh_proto::common::v1::Layer;
+use rdmesh_proto::tracer::v1::MissingReason;
 
-use crate::made::{case, reg_mr, watched};
+use crate::made::{UMEM, case, reg_mr, watched};
 
 #[test]
 fn each_gap_is_a_line_of_its_own() {
     let mut dropped = watched("gpu-02");
     dropped.drops = 90_000;
     dropped.counter_overflow = 3;
+    dropped.unseen = 1;
     let mut silent = watched("gpu-03");
     silent.watched_seconds = 20.0;
     let mut mute = watched("gpu-04");
@@ -34,7 +37,7 @@ fn each_gap_is_a_line_of_its_own() {
             blocked,
             never,
         ],
-        chains_cut: true,
+        chains_left_out: 40,
         started_at: None,
         ..case(vec![])
     };
@@ -48,8 +51,11 @@ fn each_gap_is_a_line_of_its_own() {
             "gpu-06: no hook watches: the kernel has no BTF",
             "gpu-05: hooks without a probe: memory.umem, driver.reg_mr",
             "gpu-02: the details of 90000 records were dropped (the ring was full)",
-            "gpu-02: 3 failing calls are missing from the counts by job",
-            "the attempt has more failures than were looked at; the first were",
+            "gpu-02: 3 failing returns were counted without errno or cgroup (the counter map was \
+             full); the counts by job miss them",
+            "gpu-02: 1 call was not shown to the probes (the kernel had preempted another task \
+             inside them); no count has those that failed, so that totals are lower bounds",
+            "40 later failures of the attempt were not looked at",
             "when the attempt started is not known; earlier failures are not joined",
         ]
     );
@@ -83,4 +89,77 @@ fn an_attempt_on_no_host_says_so_and_a_watched_one_says_nothing() {
     };
     assert!(diagnose(&nowhere).unwatched[0].starts_with("the attempt was placed on no host"));
     assert!(diagnose(&case(vec![reg_mr(14)])).unwatched.is_empty());
+}
+
+#[test]
+fn counts_are_lower_bounds_where_the_kernel_did_not_show_every_call() {
+    let total = Total {
+        host: "gpu-01".into(),
+        function: UMEM.0.into(),
+        layer: Layer::Memory,
+        errno: 14,
+        count: 7,
+    };
+    let mut case = Case {
+        totals: vec![total],
+        ..case(vec![reg_mr(14), reg_mr(14)])
+    };
+    let told = diagnose(&case).evidence;
+    assert!(
+        told.contains(
+            &"exact counters of the attempt: ib_umem_get failed 7 times with EFAULT".into()
+        ),
+        "{told:?}"
+    );
+    case.hosts[0].unseen = 2;
+    let told = diagnose(&case).evidence;
+    let bound = "counters of the attempt: ib_umem_get failed at least 7 times with EFAULT";
+    assert!(told.contains(&bound.into()), "{told:?}");
+    assert!(
+        told.iter()
+            .any(|line| line.contains("the same failure at least 2 times"))
+    );
+}
+
+#[test]
+fn a_verdict_says_how_many_failures_it_looked_at() {
+    let whole = diagnose(&case(vec![reg_mr(14)]));
+    assert_eq!((whole.failures_looked_at, whole.failures_total), (1, 1));
+    assert!(!whole.evidence.iter().any(|line| line.contains("looked at")));
+    let cut = Case {
+        chains_left_out: 9_000,
+        ..case(vec![reg_mr(14)])
+    };
+    let cut = diagnose(&cut);
+    assert_eq!((cut.failures_looked_at, cut.failures_total), (1, 9_001));
+    let line = "looked at the first 1 of the attempt's 9001 failures";
+    assert!(
+        cut.evidence.contains(&line.to_owned()),
+        "{:?}",
+        cut.evidence
+    );
+    let uncounted = Case {
+        chains_left_out: 49_999,
+        more_left_out: true,
+        ..case(vec![reg_mr(14)])
+    };
+    let told = diagnose(&uncounted).evidence;
+    let line = "looked at the first 1 of the attempt's 50000 failures or more";
+    assert!(told.contains(&line.to_owned()), "{told:?}");
+}
+
+#[test]
+fn an_operation_that_the_driver_does_not_have_is_no_gap() {
+    let mut case = case(vec![]);
+    let probe = &mut case.hosts[0].probes.as_mut().unwrap().probes[2];
+    probe.state = ProbeState::Missing;
+    probe.missing_because = vec![MissingReason::DriverHasNoOperation];
+    assert!(diagnose(&case).unwatched.is_empty());
+    // Another driver has it, and cannot be hooked.
+    let probe = &mut case.hosts[0].probes.as_mut().unwrap().probes[2];
+    probe.missing_because.push(MissingReason::NotTraceable);
+    assert_eq!(
+        diagnose(&case).unwatched,
+        ["gpu-01: hooks without a probe: driver.reg_mr"]
+    );
 }

@@ -1,9 +1,11 @@
 //! What people and programs ask.
 
+use rdmesh_proto::collector::v1::report_request::Item;
 use rdmesh_proto::collector::v1::{
-    AgentHealth, GetHostProbesRequest, ListAgentsRequest, ListFailuresRequest,
+    AgentHealth, DiagnoseRequest, GetHostProbesRequest, ListAgentsRequest, ListFailuresRequest,
 };
 use rdmesh_proto::common::v1::TimeRange;
+use rdmesh_proto::tracer::v1::ProbeCountColumns;
 use tonic::Code;
 
 use crate::made::{Host, seconds_ago};
@@ -150,4 +152,48 @@ async fn the_probes_of_a_host_are_those_it_sent_last() {
         "{}",
         unknown.message()
     );
+}
+
+#[tokio::test]
+async fn calls_that_the_kernel_did_not_show_are_told_everywhere() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    let mut snapshot = host.snapshot("7");
+    snapshot.unseen = Some(ProbeCountColumns {
+        probe: vec![0, 2],
+        delta: vec![3, 1],
+        total: vec![3, 1],
+    });
+    agent.send(1, Item::Snapshot(snapshot)).await;
+    agent.send(2, Host::probe_report(&[])).await;
+    agent.acknowledged(2).await;
+    let mut queries = collector.queries();
+    let agents = queries
+        .list_agents(ListAgentsRequest::default())
+        .await
+        .unwrap()
+        .into_inner()
+        .agents;
+    assert_eq!(agents[0].unseen, 4);
+    assert_eq!(
+        agents[0].reasons,
+        ["4 calls were not shown to the probes by the kernel; counts are lower bounds"]
+    );
+    let request = DiagnoseRequest {
+        job_id: "7".into(),
+        ..DiagnoseRequest::default()
+    };
+    let answer = queries.diagnose(request).await.unwrap().into_inner();
+    assert_eq!(answer.unseen, 4);
+    let verdict = answer.verdict.unwrap();
+    assert!(
+        verdict
+            .unwatched
+            .iter()
+            .any(|line| line.starts_with("gpu-01: 4 calls were not shown to the probes")),
+        "{:?}",
+        verdict.unwatched
+    );
+    assert_eq!((verdict.failures_looked_at, verdict.failures_total), (1, 1));
 }

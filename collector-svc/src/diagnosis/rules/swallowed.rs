@@ -3,8 +3,8 @@
 use rdmesh_proto::collector::v1::{Confidence, VerdictClass};
 
 use super::Finding;
-use crate::diagnosis::describe::chain_line;
 use crate::diagnosis::select::Deciding;
+use crate::diagnosis::words::chain_line;
 use crate::diagnosis::{Case, Chain};
 
 /// A swallowed error of the same process so shortly before a failure is taken for its
