@@ -64,7 +64,7 @@ pub(crate) fn open(url: &str) -> Store {
 pub(crate) const NOW: OffsetDateTime = datetime!(2026-11-25 12:00 UTC);
 
 pub(crate) fn at(seconds: i64) -> OffsetDateTime {
-    NOW + Duration::from_secs(u64::try_from(seconds).unwrap())
+    NOW + time::Duration::seconds(seconds)
 }
 
 /// Boot clock of every made host at [`NOW`].
