@@ -23,11 +23,11 @@ in RFC 3339 UTC; errors are an object on stderr.
 
 Exit codes:
   0  the answer stands on stdout
-  1  the collector failed or refused, or the answer could not be written
+  1  the collector failed or refused, a file could not be read, or the answer not written
   2  wrong usage, or the collector refuses a value
   3  diagnose alone: the collector cannot tell what broke the job
-  4  the job or host is not known
-  5  no collector answers, or not in time
+  4  the job, host or wire is not known
+  5  no collector answers (with --shaper: no shaper), or not in time
 
 Example:
   rdmesh diagnose 4711";
@@ -105,6 +105,8 @@ pub(crate) enum Command {
     /// List, watch, compare and change shaped wires
     #[command(subcommand)]
     Wire(command::wire::WireCommand),
+    /// Say what a job's own log tells: each line's class, and which line decides
+    ClassifyLog(command::classify_log::ClassifyLogArgs),
     /// Write a completion script for a shell
     Completions(command::completions::CompletionsArgs),
 }

@@ -45,6 +45,9 @@ pub(crate) enum CommandError {
     /// Windows were to come, and whoever sends them has ended.
     #[error("whoever sends the windows has ended; watch again when it is back")]
     Ended,
+    /// A file that was named and cannot be read.
+    #[error("{0}")]
+    Input(String),
     #[error("the answer could not be written: {0}")]
     Output(#[from] io::Error),
     #[error("the runtime could not be started: {0}")]
@@ -92,7 +95,9 @@ impl CommandError {
             },
             CommandError::Usage(_) => Code::Usage,
             CommandError::Ended => Code::Unreachable,
-            CommandError::Output(_) | CommandError::Runtime(_) => Code::Failed,
+            CommandError::Input(_) | CommandError::Output(_) | CommandError::Runtime(_) => {
+                Code::Failed
+            }
         }
     }
 
@@ -102,6 +107,7 @@ impl CommandError {
             CommandError::Shaper(error) => (error.kind(), error.next()),
             CommandError::Usage(_) => ("usage", String::new()),
             CommandError::Ended => ("ended", String::new()),
+            CommandError::Input(_) => ("input", String::new()),
             CommandError::Output(_) => ("output", String::new()),
             CommandError::Runtime(_) => ("runtime", String::new()),
         };

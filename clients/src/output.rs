@@ -76,13 +76,18 @@ impl Output {
     /// Writes bytes as they are. A reader that went away (`| head`) has all that
     /// it wanted: that is no error.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_on(bytes).map(|_| ())
+    }
+
+    /// The same; whether the reader is still there to read on.
+    pub(crate) fn write_on(&mut self, bytes: &[u8]) -> io::Result<bool> {
         match self
             .stdout
             .write_all(bytes)
             .and_then(|()| self.stdout.flush())
         {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            other => other.map(|()| true),
         }
     }
 }

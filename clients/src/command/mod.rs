@@ -1,5 +1,6 @@
 //! What each command asks and answers.
 
+pub(crate) mod classify_log;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
 pub(crate) mod failures;
@@ -28,8 +29,11 @@ pub(crate) const MAX_LIMIT: i64 = 100_000;
 
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> {
-    if let Command::Completions(args) = &cli.command {
-        return completions::run(args, output);
+    // What needs no collector.
+    match &cli.command {
+        Command::Completions(args) => return completions::run(args, output),
+        Command::ClassifyLog(args) => return classify_log::run(args, output),
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -48,6 +52,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Probes(args) => probes::run(args, &client, output).await,
             Command::Fleet(args) => fleet::run(args, &client, output).await,
             Command::Wire(command) => wire::run(command, &cli.global, output).await,
+            Command::ClassifyLog(args) => classify_log::run(args, output),
             Command::Completions(args) => completions::run(args, output),
         }
     })

@@ -51,10 +51,16 @@ fn every_member_shares_edition_licence_and_rust_version() {
 /// that a new arrow is drawn on purpose.
 fn allowed(member: &str) -> &'static [&'static str] {
     match member {
-        "rdmesh-services" | "rdmesh-store" | "rdmesh-client" | "rdmesh-tidy" => &["rdmesh-proto"],
+        "rdmesh-services" | "rdmesh-store" | "rdmesh-joblog" | "rdmesh-tidy" => &["rdmesh-proto"],
+        "rdmesh-client" => &["rdmesh-joblog", "rdmesh-proto"],
         "rdmesh-tracer" => &["rdmesh-proto", "rdmesh-services"],
         "rdmesh-shaper" => &["rdmesh-proto", "rdmesh-services", "rdmesh-dpdk-sys"],
-        "rdmesh-collector" => &["rdmesh-proto", "rdmesh-services", "rdmesh-store"],
+        "rdmesh-collector" => &[
+            "rdmesh-joblog",
+            "rdmesh-proto",
+            "rdmesh-services",
+            "rdmesh-store",
+        ],
         // What drives the lab stands above everything and is imported by nothing.
         "rdmesh-lab" => &[
             "rdmesh-client",
