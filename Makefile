@@ -3,7 +3,7 @@
 #   make demo          a real kernel failure, traced, joined with its job, explained
 #   make test          all tests
 #
-# and for those who work on rdmesh: lint, bench, fresh-check, clean.
+# and for those who work on rdmesh: lint, fuzz, bench, fresh-check, clean.
 
 SHELL := /bin/bash
 CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
@@ -11,7 +11,7 @@ CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
 export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
 BIN := target/release
 
-.PHONY: help setup build demo test lint fmt bench fresh-check clean
+.PHONY: help setup build demo test lint fmt fuzz bench fresh-check clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
@@ -46,6 +46,10 @@ lint:
 
 fmt:
 	cargo fmt --all
+
+# Every decoder with random input, FUZZ_SECONDS (60 unless given) for each target.
+fuzz:
+	tests/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 # ONLY=<area> runs one area: lab, tracer.
 bench: build

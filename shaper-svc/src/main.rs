@@ -11,7 +11,7 @@ use rdmesh_services::telemetry::{self, FLUSH_WITHIN, Resource};
 use rdmesh_services::uplink::{Identity, Uplink};
 use rdmesh_services::{host, server};
 use rdmesh_shaper::config::ShaperConfig;
-use rdmesh_shaper::service::{advertised, run, shared::Shared, start};
+use rdmesh_shaper::service::{advertised, preflight, run, shared::Shared, start};
 use rdmesh_shaper::{bench, tools};
 
 /// Moves every transmitted frame through a virtual wire of a given rate.
@@ -28,6 +28,9 @@ struct Args {
 enum Command {
     /// Shape, and serve rdmesh.shaper.v1.ShaperService: what happens without a command.
     Run(ConfigArgs),
+    /// Look at configuration and machine, and touch nothing: would the service start, and
+    /// would its windows mean something?
+    Check(ConfigArgs),
     /// Move a captured stream through a wire, in virtual time.
     Replay(tools::ReplayArgs),
     /// Tell how far a captured stream runs ahead of an ideal wire.
@@ -44,11 +47,22 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     match args.command.unwrap_or(Command::Run(args.run)) {
         Command::Run(args) => run_service(&args)?,
+        Command::Check(args) => check(&args)?,
         Command::Replay(args) => tools::run_replay(&args, &mut io::stdout().lock())?,
         Command::Inspect(args) => tools::run_inspect(&args, &mut io::stdout().lock())?,
         Command::Bench { only } => bench::run(&only, &mut io::stdout().lock())?,
     }
     Ok(())
+}
+
+fn check(args: &ConfigArgs) -> anyhow::Result<()> {
+    let Loaded::Run(config) = load::<ShaperConfig>(args, &[])? else {
+        return Ok(());
+    };
+    if preflight::run(&config, &mut io::stdout().lock())? {
+        return Ok(());
+    }
+    anyhow::bail!("the service would not start; see the lines that begin with `fail`")
 }
 
 fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@
 //! | [`handle`] | a running data path, on whatever ports |
 //! | [`figures`] | metrics for an exporter |
 //! | [`grpc`] | `rdmesh.shaper.v1.ShaperService` |
+//! | [`preflight`] | what `shaper-svc check` looks at |
 //! | [`run`] | the sequence from start to end |
 //! | [`start`] | memory, devices, the poll thread |
 
@@ -23,6 +24,7 @@ pub mod grpc;
 pub mod handle;
 pub mod ledger;
 pub mod locks;
+pub mod preflight;
 pub mod run;
 pub mod shared;
 pub mod start;
