@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use rdmesh_shaper::datapath::{Clock, PoolPlan};
 use rdmesh_shaper::dpdk::{
-    Device, DeviceOptions, DpdkError, Eal, EalOptions, HardwareBypass, Pool, TscClock, WorkerThread,
+    Device, DeviceOptions, DpdkError, DpdkPort, Eal, EalOptions, HardwareBypass, HeldMbuf, Pool,
+    TscClock, WorkerThread,
 };
 use rdmesh_shaper::port::{BURST, Port};
 
@@ -15,6 +16,7 @@ const OPTIONS: DeviceOptions = DeviceOptions {
     rx_descriptors: 1024,
     tx_descriptors: 1024,
     mtu: 1500,
+    rx_low_percent: 0,
 };
 
 fn eal(memory_mb: u64) -> Arc<Eal> {
@@ -84,6 +86,24 @@ fn refuses_what_is_not_there(eal: &Arc<Eal>) {
     .unwrap();
     let error = Device::start(eal, "net_null9", OPTIONS, &pool).unwrap_err();
     assert!(matches!(error, DpdkError::NoPort { .. }), "{error}");
+
+    eal.probe("net_null8").unwrap();
+    let watched = DeviceOptions {
+        rx_low_percent: 30,
+        ..OPTIONS
+    };
+    let error = Device::start(eal, "net_null8", watched, &pool).unwrap_err();
+    assert!(error.to_string().contains("rx_low_percent"), "{error}");
+}
+
+/// Tokens, first bytes and lengths of a burst.
+fn receive(port: &mut DpdkPort) -> Vec<(HeldMbuf, Vec<u8>, u32)> {
+    let mut received = Vec::new();
+    let read = |head: &[u8], bytes| (head.to_vec(), bytes);
+    port.receive(BURST, read, |token, (head, bytes)| {
+        received.push((token, head, bytes))
+    });
+    received
 }
 
 fn frames_cross_a_ring(eal: &Arc<Eal>, pool: &Arc<Pool>) {
@@ -96,37 +116,44 @@ fn frames_cross_a_ring(eal: &Arc<Eal>, pool: &Arc<Pool>) {
     let long: Vec<u8> = (0..9000_u32)
         .map(|i| u8::try_from(i % 251).unwrap())
         .collect();
-    let frames = [
+    let mut frames = [
         port.frame_from(&[1; 60], 2048).unwrap(),
         port.frame_from(&long, 2048).unwrap(),
         // Headers in five segments.
         port.frame_from(&long[..200], 40).unwrap(),
     ];
-    assert_eq!(port.transmit(&frames), 3);
+    assert_eq!(port.transmit(&mut frames), 3);
     assert_eq!(
-        port.transmit(&frames),
+        port.transmit(&mut frames),
         0,
         "frames that were sent are no longer ours"
     );
-    assert_eq!(port.discard(&frames), 0);
+    assert_eq!(port.discard(&mut frames), 0);
 
-    assert_eq!(port.receive(BURST), 3);
-    assert_eq!((port.bytes(0), port.head(0)), (60, &[1_u8; 60][..]));
-    assert_eq!(port.bytes(1), 9000);
-    assert!(port.head(1).len() >= 128 && long.starts_with(port.head(1)));
-    assert_eq!(port.bytes(2), 200);
-    assert_eq!(port.head(2), &long[..128], "gathered from short segments");
-    assert_eq!(port.head(3), b"");
+    let mut received = receive(&mut port);
+    let lengths: Vec<u32> = received.iter().map(|(_, _, bytes)| *bytes).collect();
+    assert_eq!(lengths, [60, 9000, 200]);
+    assert_eq!(received[0].1, [1; 60]);
+    let head = &received[1].1;
+    assert!(head.len() >= 128 && long.starts_with(head));
+    assert_eq!(received[2].1, &long[..128], "gathered from short segments");
 
-    let taken = port.take(1).unwrap();
-    assert!(port.take(1).is_none());
-    assert_eq!(port.head(1), b"");
     let mut copy = vec![0; 9000];
-    assert_eq!(port.read(taken, &mut copy), 9000);
+    assert_eq!(port.read(&received[1].0, &mut copy), 9000);
     assert_eq!(copy, long);
-    // Twice in one burst: it leaves once.
-    assert_eq!(port.transmit(&[taken, taken]), 1);
-    assert_eq!(port.receive(BURST), 1, "what was not taken was given back");
+    let mut tokens: Vec<HeldMbuf> = received.drain(..).map(|(token, _, _)| token).collect();
+    assert_eq!(port.transmit(&mut [HeldMbuf::default()]), 0, "no frame");
+    assert_eq!(port.transmit(&mut tokens[1..2]), 1);
+    assert_eq!(
+        port.read(&tokens[1], &mut copy),
+        0,
+        "a sent frame is no longer ours"
+    );
+    assert_eq!(port.discard(&mut tokens), 2, "the other two");
+    assert_eq!(port.discard(&mut tokens), 0);
+    let mut again = receive(&mut port);
+    assert_eq!(again.len(), 1);
+    assert_eq!(port.discard(&mut [std::mem::take(&mut again[0].0)]), 1);
 
     let error = HardwareBypass::new(&ring, &ring).unwrap_err();
     assert!(error.to_string().contains("in software"), "{error}");
@@ -139,10 +166,10 @@ fn a_receive_burst_keeps_count(eal: &Arc<Eal>, pool: &Arc<Pool>) {
     let mut port = null.port().unwrap();
     let mut sent = 0;
     while sent < 10_000 {
-        assert_eq!(port.receive(BURST), BURST);
         let mut frames = Vec::with_capacity(BURST);
-        frames.extend((0..BURST).filter_map(|i| port.take(i)));
-        sent += port.transmit(&frames);
+        let received = port.receive(BURST, |_, _| (), |frame, ()| frames.push(frame));
+        assert_eq!((received, frames.len()), (BURST, BURST));
+        sent += port.transmit(&mut frames);
     }
     assert_eq!(
         null.counters().unwrap().tx_frames,

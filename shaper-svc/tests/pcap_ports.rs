@@ -73,6 +73,7 @@ fn captured_frames_leave_in_order_at_the_pace_of_the_wire() {
         rx_descriptors: 512,
         tx_descriptors: 512,
         mtu: 1500,
+        rx_low_percent: 0,
     };
     let mut ports = Vec::new();
     for (name, device) in [("net_pcap0", rx), ("net_pcap1", tx)] {
@@ -98,6 +99,7 @@ fn captured_frames_leave_in_order_at_the_pace_of_the_wire() {
         in_port: 0,
         out_port: 1,
         wire,
+        marking: None,
         bypass: false,
         key_seed: 1,
     };
@@ -147,7 +149,7 @@ fn captured_frames_leave_in_order_at_the_pace_of_the_wire() {
     assert!(window.sent_frames > 0 && window.catch_up_exhausted == 0);
 
     assert_eq!(
-        relay.ports_mut()[0].receive(1),
+        relay.ports_mut()[0].receive(1, |_, _| (), |_, ()| ()),
         0,
         "the capture has been read to its end"
     );

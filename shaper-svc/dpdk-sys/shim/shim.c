@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* For the event of a receive ring that fills up; in DPDK since 22.07. */
+#define ALLOW_EXPERIMENTAL_API
 #include "shim.h"
 
 #include <errno.h>
@@ -13,9 +15,6 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
-/* Written over the RSS hash, which the shaper does not use: an mbuf without it is
- * in a driver's or the pool's hands and must not be touched. "RDMH". */
-#define HELD 0x52444d48u
 #define BURST 64
 
 uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *frames,
@@ -30,12 +29,10 @@ uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *fra
 
 		if (i + 3 < n)
 			rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + 3], void *));
-		m->hash.usr = HELD;
 		f->mbuf = m;
 		f->head = rte_pktmbuf_mtod(m, const uint8_t *);
 		f->bytes = m->pkt_len;
 		f->head_bytes = m->data_len;
-		f->segments = m->nb_segs;
 		if (unlikely(m->nb_segs > 1 && m->data_len < RDMESH_HEAD_BYTES)) {
 			uint32_t want = RTE_MIN(m->pkt_len, (uint32_t)RDMESH_HEAD_BYTES);
 			const void *at = rte_pktmbuf_read(m, 0, want,
@@ -51,15 +48,23 @@ uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *fra
 
 uint16_t rdmesh_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
-	uint16_t held = 0, sent;
+	uint16_t held = 0;
 
-	/* Clearing at once finds an mbuf that is in the burst twice. */
-	while (held < n && mbufs[held]->hash.usr == HELD)
-		mbufs[held++]->hash.usr = 0;
-	sent = held ? rte_eth_tx_burst(port, queue, mbufs, held) : 0;
-	for (uint16_t i = sent; i < held; i++)
-		mbufs[i]->hash.usr = HELD;
-	return sent;
+	while (held < n && mbufs[held] != NULL)
+		held++;
+	return held ? rte_eth_tx_burst(port, queue, mbufs, held) : 0;
+}
+
+void rdmesh_heads(struct rte_mbuf *const *mbufs, struct rdmesh_head *heads, uint16_t n)
+{
+	for (uint16_t i = 0; i < n; i++) {
+		struct rte_mbuf *m = mbufs[i];
+
+		heads[i] = (struct rdmesh_head){
+			.at = m ? rte_pktmbuf_mtod(m, uint8_t *) : NULL,
+			.bytes = m ? m->data_len : 0,
+		};
+	}
 }
 
 uint16_t rdmesh_free_burst(struct rte_mbuf **mbufs, uint16_t n)
@@ -67,9 +72,8 @@ uint16_t rdmesh_free_burst(struct rte_mbuf **mbufs, uint16_t n)
 	uint16_t freed = 0;
 
 	for (uint16_t i = 0; i < n; i++) {
-		if (mbufs[i]->hash.usr != HELD)
+		if (mbufs[i] == NULL)
 			continue;
-		mbufs[i]->hash.usr = 0;
 		rte_pktmbuf_free(mbufs[i]);
 		freed++;
 	}
@@ -102,7 +106,6 @@ struct rte_mbuf *rdmesh_mbuf_from(struct rte_mempool *pool, const uint8_t *bytes
 		if (part == 0)
 			break;
 	} while (done < n);
-	head->hash.usr = HELD;
 	return head;
 fail:
 	rte_pktmbuf_free(head);
@@ -111,11 +114,12 @@ fail:
 
 uint32_t rdmesh_mbuf_read(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t n)
 {
-	uint32_t take = RTE_MIN(n, mbuf->pkt_len);
+	uint32_t take;
 	const void *at;
 
-	if (mbuf->hash.usr != HELD)
+	if (mbuf == NULL)
 		return 0;
+	take = RTE_MIN(n, mbuf->pkt_len);
 	at = rte_pktmbuf_read(mbuf, 0, take, to);
 	if (at != NULL && at != to)
 		memcpy(to, at, take);
@@ -188,6 +192,50 @@ int rdmesh_port_configure(uint16_t port, uint16_t mtu)
 	return rte_eth_dev_configure(port, 1, 1, &conf);
 }
 
+/* What ports said by themselves, from DPDK's interrupt thread. */
+static uint64_t filled_up[RTE_MAX_ETHPORTS];
+static uint32_t removed[RTE_MAX_ETHPORTS];
+
+static int on_event(uint16_t port, enum rte_eth_event_type event, void *percent, void *ret)
+{
+	uint16_t queue = 0;
+	uint8_t threshold = 0;
+
+	RTE_SET_USED(ret);
+	if (port >= RTE_MAX_ETHPORTS)
+		return 0;
+	if (event == RTE_ETH_EVENT_INTR_RMV) {
+		__atomic_store_n(&removed[port], 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+	__atomic_fetch_add(&filled_up[port], 1, __ATOMIC_RELAXED);
+	/* The event comes once; asking for it takes it away, setting arms it anew. */
+	if (rte_eth_rx_avail_thresh_query(port, &queue, &threshold) == 1)
+		rte_eth_rx_avail_thresh_set(port, queue, (uint8_t)(uintptr_t)percent);
+	return 0;
+}
+
+int rdmesh_port_watch(uint16_t port, uint8_t percent)
+{
+	void *arg = (void *)(uintptr_t)percent;
+	int rc;
+
+	if (port >= RTE_MAX_ETHPORTS)
+		return -ENODEV;
+	filled_up[port] = 0;
+	removed[port] = 0;
+	rc = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RMV, on_event, arg);
+	if (rc != 0 || percent == 0)
+		return rc;
+	rc = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_RX_AVAIL_THRESH, on_event, arg);
+	return rc != 0 ? rc : rte_eth_rx_avail_thresh_set(port, 0, percent);
+}
+
+int rdmesh_port_removed(uint16_t port)
+{
+	return port < RTE_MAX_ETHPORTS && __atomic_load_n(&removed[port], __ATOMIC_RELAXED);
+}
+
 int rdmesh_port_counters(uint16_t port, struct rdmesh_port_counters *counters)
 {
 	struct rte_eth_stats stats;
@@ -204,6 +252,7 @@ int rdmesh_port_counters(uint16_t port, struct rdmesh_port_counters *counters)
 		.rx_errors = stats.ierrors,
 		.tx_errors = stats.oerrors,
 		.rx_nombuf = stats.rx_nombuf,
+		.filled_up = __atomic_load_n(&filled_up[port], __ATOMIC_RELAXED),
 	};
 	return 0;
 }
@@ -239,9 +288,13 @@ int rdmesh_bypass_destroy(uint16_t in, struct rte_flow *flow)
 
 #define AT(type, field) offsetof(struct type, field)
 
-const size_t rdmesh_frame_layout[6] = {
+const size_t rdmesh_frame_layout[5] = {
 	sizeof(struct rdmesh_frame), AT(rdmesh_frame, mbuf), AT(rdmesh_frame, head),
-	AT(rdmesh_frame, bytes), AT(rdmesh_frame, head_bytes), AT(rdmesh_frame, segments),
+	AT(rdmesh_frame, bytes), AT(rdmesh_frame, head_bytes),
+};
+
+const size_t rdmesh_head_layout[3] = {
+	sizeof(struct rdmesh_head), AT(rdmesh_head, at), AT(rdmesh_head, bytes),
 };
 
 const size_t rdmesh_port_limits_layout[10] = {
@@ -257,7 +310,7 @@ const size_t rdmesh_port_limits_layout[10] = {
 	AT(rdmesh_port_limits, max_mtu),
 };
 
-const size_t rdmesh_port_counters_layout[9] = {
+const size_t rdmesh_port_counters_layout[10] = {
 	sizeof(struct rdmesh_port_counters),
 	AT(rdmesh_port_counters, rx_frames),
 	AT(rdmesh_port_counters, tx_frames),
@@ -267,4 +320,5 @@ const size_t rdmesh_port_counters_layout[9] = {
 	AT(rdmesh_port_counters, rx_errors),
 	AT(rdmesh_port_counters, tx_errors),
 	AT(rdmesh_port_counters, rx_nombuf),
+	AT(rdmesh_port_counters, filled_up),
 };

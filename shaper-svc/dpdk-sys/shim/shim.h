@@ -23,7 +23,6 @@ struct rdmesh_frame {
 	uint32_t bytes;
 	/* How many bytes stand at head. */
 	uint16_t head_bytes;
-	uint16_t segments;
 };
 
 struct rdmesh_port_limits {
@@ -49,22 +48,29 @@ struct rdmesh_port_counters {
 	uint64_t tx_errors;
 	/* Dropped because the pool was empty. */
 	uint64_t rx_nombuf;
+	/* Times that the receive ring fell below its threshold of free descriptors. */
+	uint64_t filled_up;
 };
 
-/* Receives up to max frames into frames; scratch holds RDMESH_HEAD_BYTES for each.
- * Every mbuf is marked as held by the caller. */
+/* Receives up to max frames into frames; scratch holds RDMESH_HEAD_BYTES for each. */
 uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *frames,
 			 uint8_t *scratch, uint16_t max);
-/* Sends the longest prefix whose mbufs are all marked as held; what the port did
- * not take is still held. Returns how many it took. */
+/* Sends a prefix of the mbufs before the first null. Returns how many the port took. */
 uint16_t rdmesh_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
-/* Frees the mbufs that are marked as held. Returns how many. */
+/* The first bytes of a frame that is held, in place. */
+struct rdmesh_head {
+	uint8_t *at;
+	uint16_t bytes;
+};
+/* Where n frames begin, as far as they lie in their first segments; null for null. */
+void rdmesh_heads(struct rte_mbuf *const *mbufs, struct rdmesh_head *heads, uint16_t n);
+/* Frees the mbufs that are not null. Returns how many. */
 uint16_t rdmesh_free_burst(struct rte_mbuf **mbufs, uint16_t n);
-/* A held mbuf (or chain, segments of at most segment_bytes) with these bytes;
+/* An mbuf (or chain, segments of at most segment_bytes) with these bytes;
  * NULL when the pool is empty. */
 struct rte_mbuf *rdmesh_mbuf_from(struct rte_mempool *pool, const uint8_t *bytes, uint32_t n,
 				  uint16_t segment_bytes);
-/* Copies out up to n bytes of a held mbuf. Returns its whole length, 0 if not held. */
+/* Copies out up to n bytes of an mbuf. Returns its whole length, 0 for null. */
 uint32_t rdmesh_mbuf_read(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t n);
 
 uint64_t rdmesh_ticks(void);
@@ -77,6 +83,12 @@ uint64_t rdmesh_heap_free(void);
 
 int rdmesh_port_limits(uint16_t port, struct rdmesh_port_limits *limits);
 int rdmesh_port_configure(uint16_t port, uint16_t mtu);
+/* Listens for the removal of a port, and, if percent is not 0, for a receive ring with
+ * less than so many of its descriptors free. 0, or a negative errno: -ENOTSUP where the
+ * device has no such event. */
+int rdmesh_port_watch(uint16_t port, uint8_t percent);
+/* Not 0: the device said that it goes. */
+int rdmesh_port_removed(uint16_t port);
 int rdmesh_port_counters(uint16_t port, struct rdmesh_port_counters *counters);
 
 /* A transfer rule: what the function behind port in sends goes to port out in
@@ -85,8 +97,9 @@ struct rte_flow *rdmesh_bypass_create(uint16_t in, uint16_t out, char *message, 
 int rdmesh_bypass_destroy(uint16_t in, struct rte_flow *flow);
 
 /* size, then each offset in declaration order. */
-extern const size_t rdmesh_frame_layout[6];
+extern const size_t rdmesh_frame_layout[5];
+extern const size_t rdmesh_head_layout[3];
 extern const size_t rdmesh_port_limits_layout[10];
-extern const size_t rdmesh_port_counters_layout[9];
+extern const size_t rdmesh_port_counters_layout[10];
 
 #endif

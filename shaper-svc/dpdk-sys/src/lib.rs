@@ -40,7 +40,7 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Frame {
-    /// The buffer, marked as held.
+    /// The buffer.
     pub mbuf: *mut Mbuf,
     /// First bytes of the frame, contiguous.
     pub head: *const u8,
@@ -48,8 +48,25 @@ pub struct Frame {
     pub bytes: u32,
     /// Bytes at `head`.
     pub head_bytes: u16,
-    /// Segments of the chain.
-    pub segments: u16,
+}
+
+/// The first bytes of a frame that is held, in place.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Head {
+    /// Null: no frame.
+    pub at: *mut u8,
+    /// Bytes there.
+    pub bytes: u16,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            at: core::ptr::null_mut(),
+            bytes: 0,
+        }
+    }
 }
 
 /// What a device can do.
@@ -96,6 +113,8 @@ pub struct PortCounters {
     pub tx_errors: u64,
     /// Dropped because the pool was empty.
     pub rx_nombuf: u64,
+    /// Times that the receive ring fell below its threshold of free descriptors.
+    pub filled_up: u64,
 }
 
 // Documented where they are defined: DPDK's API reference, `shim/shim.h`.
@@ -153,6 +172,7 @@ unsafe extern "C" {
         max: u16,
     ) -> u16;
     pub fn rdmesh_tx_burst(port: u16, queue: u16, mbufs: *mut *mut Mbuf, n: u16) -> u16;
+    pub fn rdmesh_heads(mbufs: *const *mut Mbuf, heads: *mut Head, n: u16);
     pub fn rdmesh_free_burst(mbufs: *mut *mut Mbuf, n: u16) -> u16;
     pub fn rdmesh_mbuf_from(
         pool: *mut Mempool,
@@ -167,6 +187,8 @@ unsafe extern "C" {
     pub fn rdmesh_heap_free() -> u64;
     pub fn rdmesh_port_limits(port: u16, limits: *mut PortLimits) -> c_int;
     pub fn rdmesh_port_configure(port: u16, mtu: u16) -> c_int;
+    pub fn rdmesh_port_watch(port: u16, percent: u8) -> c_int;
+    pub fn rdmesh_port_removed(port: u16) -> c_int;
     pub fn rdmesh_port_counters(port: u16, counters: *mut PortCounters) -> c_int;
     pub fn rdmesh_bypass_create(r#in: u16, out: u16, message: *mut c_char, n: usize) -> *mut Flow;
     pub fn rdmesh_bypass_destroy(r#in: u16, flow: *mut Flow) -> c_int;
@@ -178,9 +200,10 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     unsafe extern "C" {
-        static rdmesh_frame_layout: [usize; 6];
+        static rdmesh_frame_layout: [usize; 5];
+        static rdmesh_head_layout: [usize; 3];
         static rdmesh_port_limits_layout: [usize; 10];
-        static rdmesh_port_counters_layout: [usize; 9];
+        static rdmesh_port_counters_layout: [usize; 10];
     }
 
     #[test]
@@ -193,7 +216,18 @@ mod tests {
             offset_of!(Frame, head),
             offset_of!(Frame, bytes),
             offset_of!(Frame, head_bytes),
-            offset_of!(Frame, segments),
+        ];
+        assert_eq!(rust, c);
+    }
+
+    #[test]
+    fn heads_are_laid_out_as_in_c() {
+        // SAFETY: a constant of the shim, declared with its own length.
+        let c = unsafe { rdmesh_head_layout };
+        let rust = [
+            size_of::<Head>(),
+            offset_of!(Head, at),
+            offset_of!(Head, bytes),
         ];
         assert_eq!(rust, c);
     }
@@ -231,6 +265,7 @@ mod tests {
             offset_of!(PortCounters, rx_errors),
             offset_of!(PortCounters, tx_errors),
             offset_of!(PortCounters, rx_nombuf),
+            offset_of!(PortCounters, filled_up),
         ];
         assert_eq!(rust, c);
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::Figure;
 use crate::datapath::{DataPath, Pacing, PoolPlan, RouteConfig, WireLink};
 use crate::dpdk::{
-    Device, DeviceOptions, DpdkError, DpdkPort, Eal, EalOptions, Pool, TscClock, WorkerThread,
+    Device, DeviceOptions, DpdkError, DpdkPort, Eal, EalOptions, HeldMbuf, Pool, TscClock,
+    WorkerThread,
 };
 use crate::engine::{Speed, WireConfig};
 use crate::port::{BURST, Port};
@@ -101,6 +102,7 @@ impl Load {
                 queue_frames: 1024,
                 ..WireConfig::new(fastest(), 1500)
             },
+            marking: None,
             bypass: false,
             key_seed: 1,
         };
@@ -138,13 +140,15 @@ fn round(mut turn: impl FnMut() -> usize) -> f64 {
 }
 
 fn pass(from: &mut DpdkPort, to: &mut DpdkPort) -> usize {
-    let received = from.receive(BURST);
-    let Some(first) = from.take(0) else { return 0 };
-    let mut frames = [first; BURST];
-    for (index, frame) in frames[..received].iter_mut().enumerate().skip(1) {
-        *frame = from.take(index).unwrap_or(first);
-    }
-    to.transmit(&frames[..received])
+    let mut frames: [HeldMbuf; BURST] = std::array::from_fn(|_| HeldMbuf::default());
+    let mut places = frames.iter_mut();
+    let hold = |frame, ()| {
+        if let Some(place) = places.next() {
+            *place = frame;
+        }
+    };
+    let received = from.receive(BURST, |_, _| (), hold);
+    to.transmit(&mut frames[..received])
 }
 
 fn eal() -> Result<Arc<Eal>, DpdkError> {
@@ -177,6 +181,7 @@ fn ports(eal: &Arc<Eal>, load: Load) -> Result<[DpdkPort; 2], DpdkError> {
         rx_descriptors: 512,
         tx_descriptors: 512,
         mtu: 1500,
+        rx_low_percent: 0,
     };
     let make = |end: u32| {
         let name = format!("net_null{}", 100 + 2 * tag + end);
@@ -189,7 +194,7 @@ fn ports(eal: &Arc<Eal>, load: Load) -> Result<[DpdkPort; 2], DpdkError> {
     while let Some(frame) = ports[0].frame_from(&header(load.keys, made.len()), 2048) {
         made.push(frame);
     }
-    ports[0].discard(&made);
+    ports[0].discard(&mut made);
     Ok(ports)
 }
 

@@ -12,8 +12,8 @@
 mod clock;
 mod gaps;
 pub mod handoff;
-mod held;
 mod link;
+mod marking;
 mod memory;
 mod order;
 mod relay;
@@ -24,6 +24,7 @@ mod window;
 pub use clock::{Clock, ManualClock, MonotonicClock, TickScale};
 pub use gaps::GAP_BUCKETS;
 pub use link::{ThreadLink, WireLink};
+pub use marking::Marking;
 pub use memory::{POOL_CACHE, PoolPlan, TooLittleMemory, check_memory};
 pub use order::Order;
 pub use relay::{DataPath, DataPathError, Pacing};

@@ -41,6 +41,16 @@ pub enum DataPathError {
     },
 }
 
+/// Longest sleep after a turn without frames: what a frame may wait on an idle wire.
+const LONGEST_REST_PS: u64 = 50_000 * PS_PER_NS;
+
+/// Systems wake a sleeper some 50 µs late: with an eighth of the catch-up there is
+/// enough left for that.
+const RESTS_IN_CATCH_UP: u64 = 8;
+
+/// A shorter sleep costs more than it gives.
+const SHORTEST_REST_PS: u64 = 10_000 * PS_PER_NS;
+
 /// How the loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
@@ -135,7 +145,7 @@ impl<P: Port, C: Clock> DataPath<P, C> {
                 let moved = self.turn();
                 thread.turns.fetch_add(1, Ordering::Relaxed);
                 if moved == 0 && self.pacing.yields {
-                    std::thread::yield_now();
+                    self.rest();
                 }
             }
             self.drain();
@@ -149,6 +159,21 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             self.pass_through(thread);
         }
         thread.ended.store(true, Ordering::Release);
+    }
+
+    /// Leaves a core that is not the loop's own to others. A loop that merely yielded
+    /// would use up its share of the core with looking at empty ports, and would then
+    /// have to wait when frames come; one that has slept is let in at once.
+    fn rest(&self) {
+        let catch_ups = self.routes.iter().filter_map(Route::catch_up_ps);
+        let rest_ps = catch_ups.fold(LONGEST_REST_PS, |rest_ps, catch_up_ps| {
+            rest_ps.min(catch_up_ps / RESTS_IN_CATCH_UP)
+        });
+        if rest_ps < SHORTEST_REST_PS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_nanos(rest_ps / PS_PER_NS));
+        }
     }
 
     /// Lets waiting frames out at the ports' speed, for as long as the pacing allows;
@@ -187,8 +212,7 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             for (route, waiting) in self.routes.iter().zip(&mut waiting) {
                 if waiting.is_empty() {
                     let port = &mut self.ports[route.in_port()];
-                    let received = port.receive(BURST);
-                    waiting.extend((0..received).filter_map(|index| port.take(index)));
+                    port.receive(BURST, |_, _| (), |frame, ()| waiting.push_back(frame));
                 }
                 let sent = self.ports[route.out_port()].transmit(waiting.make_contiguous());
                 waiting.drain(..sent);
@@ -196,7 +220,7 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             }
             thread.turns.fetch_add(1, Ordering::Relaxed);
             if moved == 0 && self.pacing.yields {
-                std::thread::yield_now();
+                self.rest();
             }
         }
         for (route, waiting) in self.routes.iter().zip(&mut waiting) {

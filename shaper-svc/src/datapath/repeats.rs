@@ -42,6 +42,10 @@ pub struct Repeated {
 struct Entry {
     key: u64,
     highest: u32,
+    /// The window in which it last repeated; 0: not since it is watched.
+    repeated_in: u16,
+    /// Its line in that window.
+    line: u8,
     used: bool,
 }
 
@@ -50,6 +54,8 @@ struct Entry {
 pub(super) struct Repeats {
     entries: Box<[Entry]>,
     window: [Repeated; REPEATED_QPS],
+    /// Number of the window, from 1.
+    number: u16,
 }
 
 impl Repeats {
@@ -57,6 +63,7 @@ impl Repeats {
         Self {
             entries: vec![Entry::default(); ENTRIES].into_boxed_slice(),
             window: [Repeated::default(); REPEATED_QPS],
+            number: 1,
         }
     }
 
@@ -71,43 +78,48 @@ impl Repeats {
                 key,
                 highest: psn,
                 used: true,
+                ..Entry::default()
             };
             return;
         }
         let behind = entry.highest.wrapping_sub(psn) & PSN_MASK;
-        if behind < FURTHEST_REPEAT {
-            self.repeated(request);
-        } else {
+        if behind >= FURTHEST_REPEAT {
             entry.highest = psn;
+            return;
         }
-    }
-
-    #[cold]
-    fn repeated(&mut self, request: Request) {
-        let known = self
-            .window
-            .iter()
-            .position(|line| line.frames > 0 && line.destination_qp == request.destination_qp);
-        let vacant = || {
-            self.window[..REPEATED_QPS - 1]
-                .iter()
-                .position(|line| line.frames == 0)
-        };
-        let place = known.or_else(vacant).unwrap_or(REPEATED_QPS - 1);
-        let line = &mut self.window[place];
-        line.destination_qp = if place == REPEATED_QPS - 1 {
-            0
-        } else {
-            request.destination_qp
-        };
-        line.frames += 1;
-        line.bytes += u64::from(request.bytes);
+        // A sender that goes back repeats thousands: the line is looked for once.
+        if entry.repeated_in != self.number {
+            entry.repeated_in = self.number;
+            entry.line = line_for(&mut self.window, request.destination_qp);
+        }
+        if let Some(line) = self.window.get_mut(usize::from(entry.line)) {
+            line.frames += 1;
+            line.bytes += u64::from(request.bytes);
+        }
     }
 
     /// The lines of the window, which begins anew.
     pub(super) fn take(&mut self) -> [Repeated; REPEATED_QPS] {
+        // After 65,535 windows, days, a number comes again: a QP that was silent for so
+        // long would count in another's line. Zero is left out.
+        self.number = self.number.checked_add(1).unwrap_or(1);
         std::mem::take(&mut self.window)
     }
+}
+
+/// Place of the QP's line, which is begun if there is room; else of the last one.
+#[cold]
+fn line_for(window: &mut [Repeated; REPEATED_QPS], destination_qp: u32) -> u8 {
+    const LAST: u8 = REPEATED_QPS as u8 - 1;
+    for (place, line) in (0..LAST).zip(window) {
+        if line.frames == 0 {
+            line.destination_qp = destination_qp;
+        }
+        if line.destination_qp == destination_qp {
+            return place;
+        }
+    }
+    LAST
 }
 
 #[cfg(test)]

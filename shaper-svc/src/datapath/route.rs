@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::gaps::PollGaps;
-use super::held::HeldFrames;
 use super::link::WireLink;
+use super::marking::{Marker, Marking};
 use super::order::{Order, speed_word};
 use super::repeats::{Repeats, Request};
 use super::window::WindowCounts;
@@ -28,6 +28,8 @@ pub struct RouteConfig {
     pub out_port: usize,
     /// Size and first speed.
     pub wire: WireConfig,
+    /// When to mark frames as having met congestion; never if absent.
+    pub marking: Option<Marking>,
     /// Whether it starts bypassed.
     pub bypass: bool,
     /// Seed of the keys; random, so that nobody can choose addresses that collide.
@@ -38,7 +40,7 @@ pub struct RouteConfig {
 #[must_use]
 pub fn wire_memory_bytes(config: &WireConfig) -> u64 {
     // A token is a pointer at the most.
-    Wire::memory_bytes(config) + HeldFrames::<u64>::memory_bytes(config.queue_frames)
+    Wire::<u64>::memory_bytes(config)
 }
 
 /// A wire at work.
@@ -46,13 +48,13 @@ pub fn wire_memory_bytes(config: &WireConfig) -> u64 {
 pub(super) struct Route<F> {
     in_port: usize,
     out_port: usize,
-    wire: Wire,
-    held: HeldFrames<F>,
+    wire: Wire<F>,
     link: Arc<WireLink>,
     seen: u64,
     bypass: bool,
     classifier: Classifier,
     repeats: Repeats,
+    marker: Option<Marker>,
     polled_ps: u64,
     window_from_ps: u64,
     full_polls: u64,
@@ -60,21 +62,11 @@ pub(super) struct Route<F> {
     discarded_frames: u64,
     gaps_before: PollGaps,
     stats: Box<WireStats>,
-    /// What is received, on its way to the engine.
-    frames: Box<[Frame; BURST]>,
-    /// What is sent, on its way to the port; never grows.
-    tokens: Vec<F>,
+    /// What is sent, on its way to the port.
+    tokens: Box<[F; BURST]>,
 }
 
-const NO_FRAME: Frame = Frame {
-    handle: 0,
-    key: 0,
-    arrived_ps: 0,
-    len: 0,
-    is_cnp: false,
-};
-
-impl<F: Copy> Route<F> {
+impl<F: Default> Route<F> {
     pub(super) fn new(
         config: &RouteConfig,
         link: Arc<WireLink>,
@@ -84,12 +76,14 @@ impl<F: Copy> Route<F> {
             in_port: config.in_port,
             out_port: config.out_port,
             wire: Wire::new(&config.wire, now_ps)?,
-            held: HeldFrames::with_capacity(config.wire.queue_frames),
             link,
             seen: 0,
             bypass: config.bypass,
             classifier: Classifier::new(config.key_seed),
             repeats: Repeats::new(),
+            marker: config
+                .marking
+                .map(|marking| Marker::new(marking, config.key_seed)),
             polled_ps: now_ps,
             window_from_ps: now_ps,
             full_polls: 0,
@@ -97,8 +91,7 @@ impl<F: Copy> Route<F> {
             discarded_frames: 0,
             gaps_before: PollGaps::new(),
             stats: Box::default(),
-            frames: Box::new([NO_FRAME; BURST]),
-            tokens: Vec::with_capacity(BURST),
+            tokens: Box::new(std::array::from_fn(|_| F::default())),
         })
     }
 
@@ -110,19 +103,36 @@ impl<F: Copy> Route<F> {
         self.out_port
     }
 
+    /// How late a poll may come; none for a wire that is not shaped.
+    pub(super) fn catch_up_ps(&self) -> Option<u64> {
+        Some(self.wire.catch_up_ps()).filter(|catch_up_ps| *catch_up_ps > 0)
+    }
+
     pub(super) fn queued_frames(&self) -> usize {
         self.wire.queued_frames()
     }
 
     /// One turn; returns how many frames moved.
+    ///
+    /// What is due leaves before frames are taken in: those that arrive then compete at
+    /// once and need not wait aside, and few wait at a time, so that they are still in
+    /// the cache when they leave. A change of speed in between meets no frame that was
+    /// due before it.
     #[inline]
     pub(super) fn serve<P: Port<Frame = F>>(&mut self, ports: &mut [P], now_ps: u64) -> usize {
-        self.obey(now_ps);
         let gap_ps = now_ps.wrapping_sub(self.polled_ps);
         self.polled_ps = now_ps;
         self.longest_gap_ps = self.longest_gap_ps.max(gap_ps);
-        self.receive(&mut ports[self.in_port], now_ps)
-            + self.send(&mut ports[self.out_port], now_ps)
+        let sent = self.send(&mut ports[self.out_port], now_ps);
+        self.obey(now_ps);
+        let received = self.receive(&mut ports[self.in_port], now_ps);
+        // A short burst leaves time: what found the wire idle need not wait for a turn.
+        let at_once = if (1..BURST).contains(&received) {
+            self.send(&mut ports[self.out_port], now_ps)
+        } else {
+            0
+        };
+        sent + received + at_once
     }
 
     #[inline]
@@ -140,49 +150,51 @@ impl<F: Copy> Route<F> {
 
     #[inline]
     fn receive<P: Port<Frame = F>>(&mut self, port: &mut P, now_ps: u64) -> usize {
-        let room = self.wire.room_frames().min(BURST);
+        let mut intake = self.wire.intake();
+        let room = intake.room();
         if room == 0 {
             // What waits stays with the port: back-pressure, not loss.
             self.full_polls += 1;
             return 0;
         }
-        let received = port.receive(room);
-        if received == 0 {
-            return 0;
-        }
-        let mut kept = 0;
-        for index in 0..received {
-            let verdict = self.classifier.classify(port.head(index));
-            let bytes = port.bytes(index);
+        let (classifier, repeats) = (&self.classifier, &mut self.repeats);
+        let read = |head: &[u8], bytes: u32| {
+            let verdict = classifier.classify(head);
             if let Kind::Roce(bth) = verdict.kind
                 && bth.is_reliable_request()
             {
-                self.repeats.see(Request {
+                repeats.see(Request {
                     key: verdict.key,
                     destination_qp: bth.destination_qp,
                     psn: bth.psn,
                     bytes,
                 });
             }
-            let Some(token) = port.take(index) else {
-                continue;
-            };
-            let Some(handle) = self.held.keep(token) else {
-                // Cannot be: there are as many places as the wire has room for.
-                self.discarded_frames += port.discard(&[token]) as u64;
-                continue;
-            };
-            self.frames[kept] = Frame {
-                handle,
+            Frame {
+                handle: (),
                 key: verdict.key,
                 arrived_ps: now_ps,
                 len: u16::try_from(bytes).unwrap_or(u16::MAX),
                 is_cnp: verdict.is_cnp(),
-            };
-            kept += 1;
+            }
+        };
+        let (mut refused, mut bytes) = (0, 0);
+        let hold = |handle, frame: Frame<()>| {
+            bytes += u64::from(frame.len);
+            if let Err(frame) = intake.push(frame.with_handle(handle)) {
+                // Cannot be: no more is received than there is room for.
+                self.tokens[refused % BURST] = frame.handle;
+                refused += 1;
+            }
+        };
+        let received = port.receive(room, read, hold);
+        drop(intake);
+        if let Some(marker) = &mut self.marker {
+            marker.arrived(bytes);
         }
-        let pushed = self.wire.push(&self.frames[..kept]);
-        debug_assert_eq!(pushed, kept, "no more was received than there was room for");
+        if refused > 0 {
+            self.discarded_frames += port.discard(&mut self.tokens[..refused.min(BURST)]) as u64;
+        }
         received
     }
 
@@ -190,18 +202,25 @@ impl<F: Copy> Route<F> {
     fn send<P: Port<Frame = F>>(&mut self, port: &mut P, now_ps: u64) -> usize {
         let mut total = 0;
         for _ in 0..BURSTS_A_TURN {
-            let burst = self.wire.peek(now_ps);
-            let departures = burst.departures();
-            if departures.is_empty() {
+            let mut burst = self.wire.peek(now_ps);
+            let departures = burst.departures_mut();
+            let offered = departures.len();
+            if offered == 0 {
                 break;
             }
-            self.tokens.clear();
-            self.tokens
-                .extend(departures.iter().map_while(|d| self.held.get(d.handle)));
-            let offered = departures.len();
-            let sent = port.transmit(&self.tokens);
-            for departure in &departures[..sent] {
-                self.held.release(departure.handle);
+            for (token, departure) in self.tokens.iter_mut().zip(&mut *departures) {
+                *token = std::mem::take(&mut departure.handle);
+            }
+            let tokens = &mut self.tokens[..offered];
+            if let Some(marker) = &mut self.marker {
+                marker.mark(port, departures, tokens);
+            }
+            let sent = port.transmit(tokens).min(offered);
+            if let Some(marker) = &mut self.marker {
+                marker.departed(&departures[..sent]);
+            }
+            for (token, departure) in tokens.iter_mut().zip(departures).skip(sent) {
+                departure.handle = std::mem::take(token);
             }
             burst.commit(sent);
             total += sent;
@@ -232,6 +251,7 @@ impl<F: Copy> Route<F> {
             queue_frames_now: self.wire.queued_frames() as u64,
             longest_gap_ns: self.longest_gap_ps / PS_PER_NS,
             discarded_frames: self.discarded_frames,
+            ce_marks: self.marker.as_mut().map_or(0, Marker::take_marks),
             repeated: self.repeats.take(),
             poll_gaps: gaps.since(&mut self.gaps_before),
             ..WindowCounts::default()
@@ -257,6 +277,6 @@ impl<F: Copy> Route<F> {
 
     /// Gives every frame that is held back unsent; returns how many.
     pub(super) fn discard_all<P: Port<Frame = F>>(&mut self, ports: &mut [P]) -> usize {
-        ports[self.out_port].discard(&self.held.drain())
+        ports[self.out_port].discard(&mut self.wire.give_up())
     }
 }

@@ -1,7 +1,6 @@
 //! A DPDK port as the data path sees it.
 
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdmesh_dpdk_sys as sys;
@@ -9,17 +8,24 @@ use rdmesh_dpdk_sys as sys;
 use super::Device;
 use crate::port::{BURST, Port};
 
-/// A frame in an mbuf that the data path holds. Stays on its thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A frame in an mbuf that the data path holds, or none. Stays on its thread. There is
+/// one for each mbuf; it cannot be copied, so what it points to is nobody else's. One
+/// that is dropped is lost to its pool: give it back.
+#[derive(Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct HeldMbuf(NonNull<sys::Mbuf>);
+pub struct HeldMbuf(*mut sys::Mbuf);
+
+impl Default for HeldMbuf {
+    fn default() -> Self {
+        Self(std::ptr::null_mut())
+    }
+}
 
 /// Both directions of a device, on the thread that made it.
 #[derive(Debug)]
 pub struct DpdkPort {
     device: Arc<Device>,
     burst: Box<[sys::Frame; BURST]>,
-    received: usize,
     /// Header bytes of frames whose first segment is short.
     scratch: Box<[u8; BURST * sys::HEAD_BYTES]>,
     _stays: PhantomData<*const ()>,
@@ -30,7 +36,6 @@ const NO_FRAME: sys::Frame = sys::Frame {
     head: std::ptr::null(),
     bytes: 0,
     head_bytes: 0,
-    segments: 0,
 };
 
 // What the shim is called with.
@@ -42,7 +47,6 @@ impl DpdkPort {
         Self {
             device,
             burst: Box::new([NO_FRAME; BURST]),
-            received: 0,
             scratch: Box::new([0; BURST * sys::HEAD_BYTES]),
             _stays: PhantomData,
         }
@@ -68,46 +72,52 @@ impl DpdkPort {
                 segment_bytes.max(1),
             )
         };
-        NonNull::new(raw).map(HeldMbuf)
+        (!raw.is_null()).then_some(HeldMbuf(raw))
     }
 
-    /// Copies the first bytes of a held frame into `to`; returns its whole length, 0
-    /// when the frame is no longer held.
-    pub fn read(&self, frame: HeldMbuf, to: &mut [u8]) -> usize {
+    /// Copies the first bytes of a frame into `to`; returns its whole length, 0 for none.
+    pub fn read(&self, frame: &HeldMbuf, to: &mut [u8]) -> usize {
         let n = u32::try_from(to.len()).unwrap_or(u32::MAX);
-        // SAFETY: the token points into a pool that lives; the shim reads frames that
-        // are marked as held alone, and at most n bytes.
-        unsafe { sys::rdmesh_mbuf_read(frame.0.as_ptr(), to.as_mut_ptr(), n) as usize }
+        // SAFETY: the token is null or an mbuf that is the token's alone; the shim writes
+        // at most n bytes.
+        unsafe { sys::rdmesh_mbuf_read(frame.0, to.as_mut_ptr(), n) as usize }
     }
+}
 
-    fn frame(&self, index: usize) -> Option<&sys::Frame> {
-        self.burst[..self.received]
-            .get(index)
-            .filter(|frame| !frame.mbuf.is_null())
-    }
+/// What is left of a received burst: given back should whoever reads it fail.
+struct Received<'a>(std::slice::Iter<'a, sys::Frame>);
 
-    /// Gives back what was received and not taken.
-    fn drop_burst(&mut self) {
-        for index in 0..self.received {
-            if let Some(frame) = self.take(index) {
-                self.discard(&[frame]);
-            }
+impl Drop for Received<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for frame in self.0.by_ref() {
+            free(&mut [HeldMbuf(frame.mbuf)]);
         }
-        self.received = 0;
     }
+}
+
+/// Gives frames back, [`BURST`] at the most; returns how many there were.
+fn free(frames: &mut [HeldMbuf]) -> usize {
+    let n = u16::try_from(frames.len())
+        .unwrap_or(BURST_U16)
+        .min(BURST_U16);
+    // SAFETY: the first n tokens are null or mbufs that are theirs alone, laid out as
+    // pointers; they are cleared below.
+    let freed = unsafe { sys::rdmesh_free_burst(frames.as_mut_ptr().cast(), n) };
+    frames[..n.into()].fill_with(HeldMbuf::default);
+    freed.into()
 }
 
 impl Port for DpdkPort {
     type Frame = HeldMbuf;
 
     #[inline]
-    fn receive(&mut self, max: usize) -> usize {
-        if self.burst[..self.received]
-            .iter()
-            .any(|frame| !frame.mbuf.is_null())
-        {
-            self.drop_burst();
-        }
+    fn receive<R>(
+        &mut self,
+        max: usize,
+        mut read: impl FnMut(&[u8], u32) -> R,
+        mut hold: impl FnMut(HeldMbuf, R),
+    ) -> usize {
         let max = u16::try_from(max).unwrap_or(BURST_U16).min(BURST_U16);
         // SAFETY: the device is started and this handle is the only user of its queue
         // 0; burst and scratch have room for BURST frames.
@@ -120,77 +130,58 @@ impl Port for DpdkPort {
                 max,
             )
         };
-        self.received = usize::from(n).min(BURST);
-        self.received
-    }
-
-    #[inline]
-    fn head(&self, index: usize) -> &[u8] {
-        let Some(frame) = self.frame(index) else {
-            return &[];
-        };
-        // SAFETY: head points at head_bytes bytes of an mbuf that is in the burst, or
-        // of the scratch; both stay as they are until a call that needs `&mut self`.
-        unsafe { std::slice::from_raw_parts(frame.head, usize::from(frame.head_bytes)) }
-    }
-
-    #[inline]
-    fn bytes(&self, index: usize) -> u32 {
-        self.frame(index).map_or(0, |frame| frame.bytes)
-    }
-
-    #[inline]
-    fn take(&mut self, index: usize) -> Option<HeldMbuf> {
-        let frame = self.burst[..self.received].get_mut(index)?;
-        NonNull::new(std::mem::replace(&mut frame.mbuf, std::ptr::null_mut())).map(HeldMbuf)
-    }
-
-    #[inline]
-    fn transmit(&mut self, frames: &[HeldMbuf]) -> usize {
-        let n = frames.len().min(BURST);
-        if n == 0 {
-            return 0;
+        let n = usize::from(n).min(BURST);
+        let mut received = Received(self.burst[..n].iter());
+        while let Some(frame) = received.0.as_slice().first() {
+            // SAFETY: head points at head_bytes bytes of an mbuf whose token nobody has
+            // yet, or of the scratch; the slice is gone before the token is given.
+            let head = unsafe { std::slice::from_raw_parts(frame.head, frame.head_bytes.into()) };
+            let known = read(head, frame.bytes);
+            received.0.next();
+            hold(HeldMbuf(frame.mbuf), known);
         }
-        let mut mbufs = [std::ptr::null_mut(); BURST];
-        for (mbuf, frame) in mbufs.iter_mut().zip(frames) {
-            *mbuf = frame.0.as_ptr();
-        }
-        // SAFETY: the first n pointers are mbufs of pools that live; the shim sends
-        // those that are marked as held alone, and this handle is the only user of
-        // the device's queue 0. n is at most BURST.
-        let sent = unsafe {
-            sys::rdmesh_tx_burst(
-                self.device.id(),
-                0,
-                mbufs.as_mut_ptr(),
-                u16::try_from(n).unwrap_or(BURST_U16),
-            )
-        };
-        usize::from(sent)
+        n
     }
 
-    fn discard(&mut self, frames: &[HeldMbuf]) -> usize {
-        let mut freed = 0;
-        for chunk in frames.chunks(BURST) {
-            let mut mbufs = [std::ptr::null_mut(); BURST];
-            for (mbuf, frame) in mbufs.iter_mut().zip(chunk) {
-                *mbuf = frame.0.as_ptr();
+    #[inline]
+    fn transmit(&mut self, frames: &mut [HeldMbuf]) -> usize {
+        let n = u16::try_from(frames.len())
+            .unwrap_or(BURST_U16)
+            .min(BURST_U16);
+        // SAFETY: the first n tokens are null or mbufs that are theirs alone, laid out as
+        // pointers; those that are sent are cleared below. This handle is the only user
+        // of the device's queue 0.
+        let sent =
+            unsafe { sys::rdmesh_tx_burst(self.device.id(), 0, frames.as_mut_ptr().cast(), n) };
+        let sent = usize::from(sent).min(frames.len());
+        frames[..sent].fill_with(HeldMbuf::default);
+        sent
+    }
+
+    fn rewrite(&mut self, frames: &mut [HeldMbuf], which: u32, mut change: impl FnMut(&mut [u8])) {
+        let n = u16::try_from(frames.len())
+            .unwrap_or(BURST_U16)
+            .min(BURST_U16);
+        let mut heads = [sys::Head::default(); BURST];
+        // SAFETY: the first n tokens are null or mbufs that are theirs alone, laid out as
+        // pointers; there are as many heads.
+        unsafe { sys::rdmesh_heads(frames.as_ptr().cast(), heads.as_mut_ptr(), n) };
+        for (at, head) in heads.iter().enumerate().take(n.into()) {
+            if which >> at & 1 == 1 && !head.at.is_null() {
+                // SAFETY: the first bytes of an mbuf whose token is borrowed alone by this
+                // call, in a piece of at least so many.
+                change(unsafe { std::slice::from_raw_parts_mut(head.at, head.bytes.into()) });
             }
-            // SAFETY: as in `transmit`; the shim frees held mbufs alone.
-            freed += usize::from(unsafe {
-                sys::rdmesh_free_burst(
-                    mbufs.as_mut_ptr(),
-                    u16::try_from(chunk.len()).unwrap_or(BURST_U16),
-                )
-            });
         }
-        freed
+    }
+
+    fn discard(&mut self, frames: &mut [HeldMbuf]) -> usize {
+        frames.chunks_mut(BURST).map(free).sum()
     }
 }
 
 impl Drop for DpdkPort {
     fn drop(&mut self) {
-        self.drop_burst();
         self.device.port_returned();
     }
 }

@@ -5,26 +5,18 @@ use super::Frame;
 /// No frame: the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// One waiting frame. 32 bytes: two to a cache line, and never across two lines.
-#[derive(Debug, Clone, Copy)]
+/// One waiting frame. 32 bytes with a handle of eight: two to a cache line, and never
+/// across two lines.
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(32))]
-pub(super) struct Slot {
-    pub(super) handle: u64,
+pub(super) struct Slot<H> {
+    pub(super) handle: H,
     pub(super) key: u64,
     pub(super) arrived_ps: u64,
     pub(super) next: u32,
     pub(super) len: u16,
     pub(super) is_cnp: bool,
 }
-
-const VACANT: Slot = Slot {
-    handle: 0,
-    key: 0,
-    arrived_ps: 0,
-    next: NONE,
-    len: 0,
-    is_cnp: false,
-};
 
 /// A list through the slab. `shared` and `key` speak of the sub-queue it stands for.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +28,7 @@ pub(super) struct List {
     pub(super) frames: u32,
     /// More than one key has used it since it last was empty.
     pub(super) shared: bool,
-    /// Its only key, unless shared.
+    /// The key that got it for itself last.
     pub(super) key: u64,
 }
 
@@ -69,18 +61,22 @@ impl List {
 
 /// Slab, free slots and lists.
 #[derive(Debug)]
-pub(super) struct Backlog {
-    pub(super) slots: Box<[Slot]>,
+pub(super) struct Backlog<H> {
+    pub(super) slots: Box<[Slot<H>]>,
     pub(super) lists: Box<[List]>,
     /// A stack: the slot freed last is the one still in the cache.
     free: Box<[u32]>,
     free_frames: usize,
 }
 
-impl Backlog {
+impl<H: Default> Backlog<H> {
     pub(super) fn new(frames: u32, lists: u32) -> Self {
+        let vacant = |_| Slot {
+            next: NONE,
+            ..Slot::default()
+        };
         Self {
-            slots: vec![VACANT; frames as usize].into_boxed_slice(),
+            slots: (0..frames).map(vacant).collect(),
             lists: vec![EMPTY; lists as usize].into_boxed_slice(),
             free: (0..frames).rev().collect(),
             free_frames: frames as usize,
@@ -89,7 +85,7 @@ impl Backlog {
 
     /// Memory of a backlog of this size, bytes.
     pub(super) const fn memory_bytes(frames: u32, lists: u32) -> u64 {
-        let per_frame = size_of::<Slot>() + size_of::<u32>();
+        let per_frame = size_of::<Slot<H>>() + size_of::<u32>();
         (frames as usize * per_frame + lists as usize * size_of::<List>()) as u64
     }
 
@@ -104,7 +100,7 @@ impl Backlog {
     }
 
     #[inline]
-    pub(super) fn slot(&self, slot: u32) -> &Slot {
+    pub(super) fn slot(&self, slot: u32) -> &Slot<H> {
         &self.slots[slot as usize]
     }
 
@@ -120,7 +116,7 @@ impl Backlog {
 
     /// The first frame of a list.
     #[inline]
-    pub(super) fn front(&self, list: u32) -> Option<(u32, &Slot)> {
+    pub(super) fn front(&self, list: u32) -> Option<(u32, &Slot<H>)> {
         let head = self.lists[list as usize].head;
         self.slots.get(head as usize).map(|slot| (head, slot))
     }
@@ -133,9 +129,18 @@ impl Backlog {
         self.free_frames
     }
 
+    /// Gives back what was taken beyond the first `used` of `count` slots from a place.
+    #[inline]
+    pub(super) fn return_slots(&mut self, place: usize, used: usize, count: usize) {
+        if used < count {
+            self.free.copy_within(place + used..place + count, place);
+            self.free_frames += count - used;
+        }
+    }
+
     /// Stores a frame that belongs to no list yet in the slot at a place taken before.
     #[inline]
-    pub(super) fn store(&mut self, place: usize, frame: &Frame) -> u32 {
+    pub(super) fn store(&mut self, place: usize, frame: Frame<H>) -> u32 {
         let slot = self.free[place];
         self.slots[slot as usize] = Slot {
             handle: frame.handle,
@@ -151,14 +156,32 @@ impl Backlog {
     /// Gives slots back. They are taken again in the same order, so that frames in
     /// turn lie side by side.
     #[inline]
-    pub(super) fn release(&mut self, slots: impl ExactSizeIterator<Item = u32>) {
+    pub(super) fn release(&mut self, slots: &[u32]) {
         let until = self.free_frames + slots.len();
         if let Some(places) = self.free.get_mut(self.free_frames..until) {
-            for (place, slot) in places.iter_mut().zip(slots) {
-                *place = slot;
-            }
+            places.copy_from_slice(slots);
             self.free_frames = until;
         }
+    }
+
+    /// Empties everything and returns what was waiting, in no order. Relies on nothing
+    /// but the stack of free slots; takes memory.
+    pub(super) fn take_all(&mut self) -> Vec<H> {
+        let mut is_free = vec![false; self.slots.len()];
+        for slot in &self.free[..self.free_frames] {
+            is_free[*slot as usize] = true;
+        }
+        let held = self.slots.iter_mut().zip(is_free);
+        let held = held.filter(|(_, is_free)| !is_free);
+        let held = held
+            .map(|(slot, _)| std::mem::take(&mut slot.handle))
+            .collect();
+        self.lists.fill(EMPTY);
+        for (place, slot) in self.free.iter_mut().rev().zip(0..) {
+            *place = slot;
+        }
+        self.free_frames = self.free.len();
+        held
     }
 
     /// Appends a stored frame, whose `next` is [`NONE`]; true if the list was empty.

@@ -36,11 +36,27 @@ impl Histogram {
     }
 
     /// Counts many values; the same as [`Histogram::record`] for each, cheaper where
-    /// neighbours are alike.
+    /// all are alike.
     #[inline]
-    pub fn record_all(&mut self, values: impl Iterator<Item = u64>) {
+    pub fn record_all(&mut self, values: impl Iterator<Item = u64> + Clone) {
+        let (mut lowest, mut highest, mut count) = (u64::MAX, 0, 0_u64);
+        for value in values.clone() {
+            lowest = lowest.min(value);
+            highest = highest.max(value);
+            count = count.wrapping_add(1);
+        }
+        if bucket_of(lowest) == bucket_of(highest) {
+            self.buckets[bucket_of(highest)] += count;
+        } else {
+            self.record_run_by_run(values);
+        }
+        self.max = self.max.max(highest);
+        self.total += count;
+    }
+
+    #[inline]
+    fn record_run_by_run(&mut self, values: impl Iterator<Item = u64>) {
         let (mut bucket, mut run) = (0, 0_u64);
-        let (mut max, mut count) = (self.max, 0_u64);
         for value in values {
             let its_bucket = bucket_of(value);
             if its_bucket != bucket {
@@ -49,12 +65,8 @@ impl Histogram {
                 (bucket, run) = (its_bucket, 0);
             }
             run = run.wrapping_add(1);
-            max = max.max(value);
-            count = count.wrapping_add(1);
         }
         self.buckets[bucket] += run;
-        self.max = max;
-        self.total += count;
     }
 
     /// Values counted.
@@ -93,17 +105,12 @@ impl Histogram {
 }
 
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "masked to three bits, or below eight"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "below sixteen")]
 const fn bucket_of(value: u64) -> usize {
-    if value < STEPS as u64 {
-        return value as usize;
-    }
-    let power = value.ilog2();
-    let step = (value >> (power - STEP_BITS)) as usize % STEPS;
-    (power - STEP_BITS + 1) as usize * STEPS + step
+    // Below eight nothing is shifted; from there on the leading bit stays as an eight,
+    // which is the step from one power of two to the next.
+    let shift = (value | STEPS as u64).ilog2() - STEP_BITS;
+    (shift as usize * STEPS).wrapping_add((value >> shift) as usize)
 }
 
 const fn upper_end_of(bucket: usize) -> u64 {

@@ -2,7 +2,10 @@
 //!
 //! A key keeps its sub-queue until its last frame has left: were it moved earlier,
 //! to a sub-queue that became free, its later frames would overtake its earlier
-//! ones. Open addressing with linear probing; a removed entry is closed up by
+//! ones. A sub-queue of its own it keeps even longer, until another key needs it: on
+//! a wire that is faster than its traffic every frame is the last one of its key, and
+//! entering and forgetting the key each time would cost more than the frame. Open
+//! addressing with linear probing; a removed entry is closed up by
 //! shifting its followers back, so the table never fills with leftovers.
 
 /// Multiplier of Fibonacci hashing, 2^64 divided by the golden ratio. Keys are
@@ -11,7 +14,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const VACANT: u32 = u32::MAX;
 
-/// One key with a backlog.
+/// One key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyEntry {
     pub(super) key: u64,
@@ -27,7 +30,7 @@ const NO_KEY: KeyEntry = KeyEntry {
     shared_frames: 0,
 };
 
-/// All keys with a backlog.
+/// All keys that have a sub-queue.
 #[derive(Debug)]
 pub(super) struct KeyTable {
     entries: Box<[KeyEntry]>,
@@ -36,7 +39,7 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Room for `keys` keys at a load of one half at most.
+    /// Room for `keys` keys at a load of two thirds at most.
     pub(super) fn with_room_for(keys: u32) -> Self {
         let len = Self::entries_for(keys);
         Self {
@@ -52,7 +55,8 @@ impl KeyTable {
     }
 
     fn entries_for(keys: u32) -> usize {
-        (keys as usize * 2).next_power_of_two().max(2)
+        let keys = keys as usize;
+        (keys + keys / 2 + 1).next_power_of_two()
     }
 
     #[inline]
@@ -64,7 +68,7 @@ impl KeyTable {
         (key.wrapping_mul(SPREAD) >> self.shift) as usize
     }
 
-    /// What is known of `key`, if it has a backlog.
+    /// What is known of `key`, if it has a sub-queue.
     #[inline]
     pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut KeyEntry> {
         let place = self.place_of(key);
@@ -78,7 +82,7 @@ impl KeyTable {
         self.entries[self.place_of(key)].queue
     }
 
-    /// Enters a key that has no backlog yet.
+    /// Enters a key that is not known yet.
     pub(super) fn insert(&mut self, entry: KeyEntry) {
         let place = self.place_of(entry.key);
         self.entries[place] = entry;
@@ -95,6 +99,11 @@ impl KeyTable {
             }
             place = place.wrapping_add(1);
         }
+    }
+
+    /// Forgets all keys.
+    pub(super) fn clear(&mut self) {
+        self.entries.fill(NO_KEY);
     }
 
     /// Forgets a key, if it is known.

@@ -26,7 +26,7 @@ pub use clock::{FRAME_OVERHEAD_BYTES, MIN_FRAME_BYTES, line_bytes};
 pub use histogram::Histogram;
 pub use policy::{Expiry, MAX_EXPIRY_PS, MAX_RULES, Match, Policy, PolicyError, Rule, Speed};
 pub use stats::WireStats;
-pub use wire::{BURST, Burst, CATCH_UP_FRAMES, Wire};
+pub use wire::{BURST, Burst, CATCH_UP_FRAMES, Intake, Wire};
 
 use thiserror::Error;
 
@@ -58,9 +58,9 @@ const ETHERNET_HEADER_BYTES: u16 = 14;
 
 /// One frame that the port received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame {
+pub struct Frame<H = u64> {
     /// The port's own word for its buffer; the engine only carries it.
-    pub handle: u64,
+    pub handle: H,
     /// Whose turn it takes: see [`crate::classify`].
     pub key: u64,
     /// When it arrived, ps; not after the next poll, and not before the frame
@@ -72,11 +72,26 @@ pub struct Frame {
     pub is_cnp: bool,
 }
 
+impl Frame<()> {
+    /// The same with a handle.
+    #[inline]
+    #[must_use]
+    pub fn with_handle<H>(self, handle: H) -> Frame<H> {
+        Frame {
+            handle,
+            key: self.key,
+            arrived_ps: self.arrived_ps,
+            len: self.len,
+            is_cnp: self.is_cnp,
+        }
+    }
+}
+
 /// One frame that may go to the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Departure {
+pub struct Departure<H = u64> {
     /// The port's word for its buffer.
-    pub handle: u64,
+    pub handle: H,
     /// When the wire starts to send it, ps, rounded up.
     pub depart_at_ps: u64,
     /// From arrival to departure, ps.
@@ -171,11 +186,11 @@ pub enum ConfigError {
 
 /// The wires of one engine thread.
 #[derive(Debug)]
-pub struct Engine {
-    wires: Vec<Wire>,
+pub struct Engine<H = u64> {
+    wires: Vec<Wire<H>>,
 }
 
-impl Engine {
+impl<H: Default> Engine<H> {
     /// An engine with a wire for each configuration, all idle at `now_ps`.
     ///
     /// # Errors
@@ -195,17 +210,17 @@ impl Engine {
     /// Memory that [`Engine::new`] takes, bytes, frame buffers not included.
     #[must_use]
     pub fn memory_bytes(configs: &[WireConfig]) -> u64 {
-        configs.iter().map(Wire::memory_bytes).sum()
+        configs.iter().map(Wire::<H>::memory_bytes).sum()
     }
 
     /// The wires, in the order of their configuration.
     #[must_use]
-    pub fn wires(&self) -> &[Wire] {
+    pub fn wires(&self) -> &[Wire<H>] {
         &self.wires
     }
 
     /// The wires, to push to and to poll.
-    pub fn wires_mut(&mut self) -> &mut [Wire] {
+    pub fn wires_mut(&mut self) -> &mut [Wire<H>] {
         &mut self.wires
     }
 }

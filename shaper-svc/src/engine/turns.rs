@@ -22,15 +22,6 @@ impl Turns {
         }
     }
 
-    /// The places from 0 up to `count`.
-    pub(super) fn first(count: u32) -> Self {
-        let mut turns = Self::empty();
-        for place in 0..count {
-            turns.set(place);
-        }
-        turns
-    }
-
     #[inline]
     pub(super) fn set(&mut self, place: u32) {
         let word = word_of(place);
@@ -55,6 +46,32 @@ impl Turns {
     #[inline]
     pub(super) fn next_after(&self, place: u32) -> Option<u32> {
         self.walk_after(place).next(self)
+    }
+
+    /// The first of `count` places that is not set, in the circle after `place`, which
+    /// itself comes last. A word at a time: 16 steps for 1,024 places that are all set.
+    pub(super) fn next_vacant_after(&self, place: u32, count: u32) -> Option<u32> {
+        let from = place.wrapping_add(1);
+        let vacant_of = |word: u32| {
+            let places = count.saturating_sub(word * 64);
+            let all = if places < 64 {
+                (1 << places) - 1
+            } else {
+                u64::MAX
+            };
+            !self.words[word as usize % WORDS] & all
+        };
+        let first = from / 64;
+        let behind = vacant_of(first) & (u64::MAX << (from % 64));
+        let words = count.div_ceil(64);
+        std::iter::once((first, behind))
+            .chain(
+                (first + 1..words)
+                    .chain(0..=first)
+                    .map(|word| (word, vacant_of(word))),
+            )
+            .find(|(_, bits)| *bits != 0)
+            .map(|(word, bits)| place_of(word as usize % WORDS, bits))
     }
 
     /// A walk around the circle that begins after `place`.
@@ -149,6 +166,11 @@ mod tests {
             }
             let expected = set.range(from + 1..).next().or_else(|| set.first()).copied();
             prop_assert_eq!(turns.next_after(from), expected);
+            let count = from + 1;
+            let vacant = (0..count).find(|place| !set.contains(place));
+            prop_assert_eq!(turns.next_vacant_after(from, count), vacant);
+            let vacant = (from + 1..MAX_PLACES).chain(0..=from).find(|place| !set.contains(place));
+            prop_assert_eq!(turns.next_vacant_after(from, MAX_PLACES), vacant);
             let mut walk = turns.walk_after(from);
             let twice = set.range(from + 1..).chain(&set).chain(&set).take(2 * set.len());
             for place in twice {

@@ -43,8 +43,8 @@ impl Frames {
     }
 }
 
-/// A frame held from a [`MemoryPort`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A frame held from a [`MemoryPort`]. They are numbered from one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemoryFrame(u64);
 
 /// A port in memory.
@@ -52,7 +52,6 @@ pub struct MemoryFrame(u64);
 pub struct MemoryPort {
     frames: Frames,
     arriving: VecDeque<Vec<u8>>,
-    burst: Vec<Option<Vec<u8>>>,
     sent: Vec<Vec<u8>>,
     /// How many frames the next calls of [`Port::transmit`] take; after the last
     /// entry, all.
@@ -66,7 +65,6 @@ impl MemoryPort {
         Self {
             frames: frames.clone(),
             arriving: VecDeque::new(),
-            burst: Vec::new(),
             sent: Vec::new(),
             takes: VecDeque::new(),
         }
@@ -97,36 +95,27 @@ impl MemoryPort {
 impl Port for MemoryPort {
     type Frame = MemoryFrame;
 
-    fn receive(&mut self, max: usize) -> usize {
+    fn receive<R>(
+        &mut self,
+        max: usize,
+        mut read: impl FnMut(&[u8], u32) -> R,
+        mut hold: impl FnMut(MemoryFrame, R),
+    ) -> usize {
         let n = max.min(BURST).min(self.arriving.len());
-        self.burst.clear();
-        self.burst.extend(self.arriving.drain(..n).map(Some));
+        for bytes in self.arriving.drain(..n) {
+            let known = read(&bytes, u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            hold(self.frames.hold(bytes), known);
+        }
         n
     }
 
-    fn head(&self, index: usize) -> &[u8] {
-        self.burst
-            .get(index)
-            .and_then(Option::as_deref)
-            .unwrap_or_default()
-    }
-
-    fn bytes(&self, index: usize) -> u32 {
-        u32::try_from(self.head(index).len()).unwrap_or(u32::MAX)
-    }
-
-    fn take(&mut self, index: usize) -> Option<MemoryFrame> {
-        let bytes = self.burst.get_mut(index)?.take()?;
-        Some(self.frames.hold(bytes))
-    }
-
-    fn transmit(&mut self, frames: &[MemoryFrame]) -> usize {
+    fn transmit(&mut self, frames: &mut [MemoryFrame]) -> usize {
         if frames.is_empty() {
             return 0;
         }
         let limit = self.takes.pop_front().unwrap_or(BURST).min(BURST);
         let mut taken = 0;
-        for &frame in frames.iter().take(limit) {
+        for &mut frame in frames.iter_mut().take(limit) {
             let Some(bytes) = self.frames.give_back(frame) else {
                 break;
             };
@@ -136,7 +125,23 @@ impl Port for MemoryPort {
         taken
     }
 
-    fn discard(&mut self, frames: &[MemoryFrame]) -> usize {
+    fn rewrite(
+        &mut self,
+        frames: &mut [MemoryFrame],
+        which: u32,
+        mut change: impl FnMut(&mut [u8]),
+    ) {
+        let mut held = self.frames.0.borrow_mut();
+        for (at, frame) in frames.iter().enumerate().take(BURST) {
+            if which >> at & 1 == 1
+                && let Some(bytes) = held.frames.get_mut(&frame.0)
+            {
+                change(bytes);
+            }
+        }
+    }
+
+    fn discard(&mut self, frames: &mut [MemoryFrame]) -> usize {
         frames
             .iter()
             .filter(|&&frame| self.frames.give_back(frame).is_some())
@@ -148,18 +153,30 @@ impl Port for MemoryPort {
 mod tests {
     use super::*;
 
+    fn receive(port: &mut MemoryPort, max: usize) -> Vec<(MemoryFrame, Vec<u8>)> {
+        let mut received = Vec::new();
+        let read = |head: &[u8], bytes: u32| {
+            assert_eq!(head.len(), bytes as usize);
+            head.to_vec()
+        };
+        let n = port.receive(max, read, |token, head| received.push((token, head)));
+        assert_eq!(n, received.len());
+        received
+    }
+
     #[test]
     fn a_frame_goes_from_one_port_to_the_other() {
         let frames = Frames::default();
         let (mut a, mut b) = (MemoryPort::new(&frames), MemoryPort::new(&frames));
         a.arrive(vec![7; 60]);
-        assert_eq!(a.receive(BURST), 1);
-        assert_eq!((a.head(0), a.bytes(0)), (&[7_u8; 60][..], 60));
-        let token = a.take(0).unwrap();
-        assert_eq!(a.head(0), b"", "a taken frame is no longer in the burst");
-        assert!(a.take(0).is_none());
-        assert_eq!(b.transmit(&[token]), 1);
-        assert_eq!(b.transmit(&[token]), 0, "given back twice");
+        let received = receive(&mut a, BURST);
+        let [(token, head)] = &received[..] else {
+            panic!("{received:?}");
+        };
+        assert_eq!(head, &[7; 60]);
+        assert_eq!(b.transmit(&mut [MemoryFrame::default()]), 0, "no frame");
+        assert_eq!(b.transmit(&mut [*token]), 1);
+        assert_eq!(b.transmit(&mut [*token]), 0, "given back twice");
         assert_eq!(b.sent(), vec![vec![7; 60]]);
         assert_eq!(frames.held(), 0);
     }
@@ -169,12 +186,14 @@ mod tests {
         let frames = Frames::default();
         let mut port = MemoryPort::new(&frames);
         (0..3).for_each(|i| port.arrive(vec![i; 60]));
-        assert_eq!(port.receive(2), 2);
-        assert_eq!(port.waiting(), 1);
-        let tokens = [port.take(0).unwrap(), port.take(1).unwrap()];
+        let mut tokens: Vec<_> = receive(&mut port, 2)
+            .iter()
+            .map(|(token, _)| *token)
+            .collect();
+        assert_eq!((tokens.len(), port.waiting()), (2, 1));
         port.take_at_most(1);
-        assert_eq!(port.transmit(&tokens), 1);
+        assert_eq!(port.transmit(&mut tokens), 1);
         assert_eq!(frames.held(), 1);
-        assert_eq!(port.discard(&tokens), 1);
+        assert_eq!(port.discard(&mut tokens), 1);
     }
 }

@@ -9,33 +9,33 @@ pub const BURST: usize = 32;
 
 /// One end of a wire: frames in, frames out.
 ///
-/// A received frame first stands in the port's burst, where its header can be read;
-/// [`Port::take`] takes it out as a token. Whoever holds the token gives it back by
+/// A received frame becomes a token. Whoever holds the token gives it back by
 /// [`Port::transmit`] or [`Port::discard`], of this or of any other port of the same
-/// kind; a token given back twice is refused, not sent.
+/// kind, and then holds none any more: a frame cannot be given back twice.
 pub trait Port {
-    /// Stands for a frame that the data path holds.
-    type Frame: Copy;
+    /// Stands for a frame that the data path holds; its default stands for none.
+    type Frame: Default;
 
-    /// Receives at most `max` frames ([`BURST`] at the most) into the burst, in place
-    /// of what was in it, and returns how many.
-    fn receive(&mut self, max: usize) -> usize;
+    /// Receives at most `max` frames ([`BURST`] at the most) and returns how many. One
+    /// after the other, `read` sees a frame's first bytes (contiguous, at least 128 or
+    /// the whole frame) and its length without FCS in bytes, then `hold` gets its token
+    /// with what `read` made of it.
+    fn receive<R>(
+        &mut self,
+        max: usize,
+        read: impl FnMut(&[u8], u32) -> R,
+        hold: impl FnMut(Self::Frame, R),
+    ) -> usize;
 
-    /// The first bytes of frame `index` of the burst, contiguous, at least 128 or the
-    /// whole frame; empty when there is no such frame, or when it was taken.
-    fn head(&self, index: usize) -> &[u8];
+    /// Sends a prefix of `frames` (of the first [`BURST`], up to one that is none) and
+    /// returns its length; the rest is still held.
+    fn transmit(&mut self, frames: &mut [Self::Frame]) -> usize;
 
-    /// Length of frame `index` of the burst without FCS, bytes; 0 when there is no
-    /// such frame.
-    fn bytes(&self, index: usize) -> u32;
-
-    /// Takes frame `index` out of the burst; `None` when it was taken before.
-    fn take(&mut self, index: usize) -> Option<Self::Frame>;
-
-    /// Sends a prefix of `frames` (of the first [`BURST`]) and returns its length; the
-    /// rest is still held.
-    fn transmit(&mut self, frames: &[Self::Frame]) -> usize;
+    /// Shows `change` the first bytes of some held frames, to be changed in place: as
+    /// many as lie in a frame's first piece. Bit `n` of `which` stands for frame `n`, of
+    /// the first [`BURST`].
+    fn rewrite(&mut self, frames: &mut [Self::Frame], which: u32, change: impl FnMut(&mut [u8]));
 
     /// Gives frames back unsent and returns how many there were.
-    fn discard(&mut self, frames: &[Self::Frame]) -> usize;
+    fn discard(&mut self, frames: &mut [Self::Frame]) -> usize;
 }

@@ -27,8 +27,11 @@ pub(crate) struct Naive {
     queues: Vec<VecDeque<NaiveFrame>>,
     cnps: VecDeque<NaiveFrame>,
     staged: VecDeque<NaiveFrame>,
-    /// Sub-queue and waiting frames of each key.
+    /// Sub-queue and waiting frames of each key with a backlog.
     keys: BTreeMap<u64, (usize, usize)>,
+    /// The key that had each sub-queue to itself last.
+    owners: Vec<Option<u64>>,
+    last_assigned: usize,
     last_served: usize,
     competes_until: BigRational,
 }
@@ -64,6 +67,8 @@ impl Naive {
             cnps: VecDeque::new(),
             staged: VecDeque::new(),
             keys: BTreeMap::new(),
+            owners: vec![None; config.sub_queues as usize],
+            last_assigned: config.sub_queues as usize - 1,
             last_served: config.sub_queues as usize - 1,
             competes_until: ps(now_ps),
         }
@@ -103,15 +108,28 @@ impl Naive {
             self.cnps.push_back(frame);
             return;
         }
-        let queues = &self.queues;
-        let used: Vec<usize> = self.keys.values().map(|(queue, _)| *queue).collect();
-        let entry = self.keys.entry(frame.key).or_insert_with(|| {
-            let unused = (0..queues.len()).find(|queue| !used.contains(queue));
-            let by_modulo = usize::try_from(frame.key % queues.len() as u64).expect("small");
-            (unused.unwrap_or(by_modulo), 0)
-        });
-        entry.1 += 1;
-        self.queues[entry.0].push_back(frame);
+        let known = self.keys.get(&frame.key).map(|(queue, _)| *queue);
+        let queue = known.unwrap_or_else(|| self.assign(frame.key));
+        self.keys.entry(frame.key).or_insert((queue, 0)).1 += 1;
+        self.queues[queue].push_back(frame);
+    }
+
+    /// The sub-queue of a key without backlog: that which it had to itself last, if
+    /// nobody has used it since; else the next empty one in the circle; else a share.
+    fn assign(&mut self, key: u64) -> usize {
+        if let Some(own) = self.owners.iter().position(|owner| *owner == Some(key)) {
+            return own;
+        }
+        let count = self.queues.len();
+        let mut circle = (1..=count).map(|step| (self.last_assigned + step) % count);
+        if let Some(vacant) = circle.find(|queue| self.queues[*queue].is_empty()) {
+            self.last_assigned = vacant;
+            self.owners[vacant] = Some(key);
+            return vacant;
+        }
+        let shared = usize::try_from(key % count as u64).expect("small");
+        self.owners[shared] = None;
+        shared
     }
 
     /// What is due at `now_ps`; `commit` then takes the first of it.

@@ -307,11 +307,11 @@ fn an_engine_has_up_to_sixteen_wires() {
     }
     assert!(engine.wires().iter().all(|wire| wire.queued_frames() == 1));
     assert_eq!(
-        Engine::memory_bytes(&[config; 16]),
-        16 * Wire::memory_bytes(&config)
+        Engine::<u64>::memory_bytes(&[config; 16]),
+        16 * Wire::<u64>::memory_bytes(&config)
     );
     for wires in [0, 17] {
-        let refused = Engine::new(&vec![config; wires], 0).expect_err("out of range");
+        let refused = Engine::<u64>::new(&vec![config; wires], 0).expect_err("out of range");
         assert_eq!(refused, ConfigError::Wires { wires });
     }
     for (broken, text) in [
@@ -338,7 +338,9 @@ fn an_engine_has_up_to_sixteen_wires() {
         ),
     ] {
         assert_eq!(
-            Wire::new(&broken, 0).expect_err("refused").to_string(),
+            Wire::<u64>::new(&broken, 0)
+                .expect_err("refused")
+                .to_string(),
             text
         );
     }

@@ -119,11 +119,11 @@ fn the_same_input_gives_the_same_bytes_in_every_format() {
             "{format:?}"
         );
     }
-    // These bytes hold for every version and machine.
+    // These bytes hold for every machine, and change with the rules of arbitration alone.
     let digest = expected.iter().fold(0_u64, |digest, byte| {
         digest.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte)
     });
-    assert_eq!(digest, 0xf06b_142a_9613_b64d, "{digest:#x}");
+    assert_eq!(digest, 0x1639_6624_30d2_3879, "{digest:#x}");
 }
 
 #[test]

@@ -1,29 +1,111 @@
 //! The way in: frames get a slot, and compete from their arrival on.
 
-use super::Wire;
+use super::{BURST, Wire};
 use crate::engine::Frame;
 use crate::engine::backlog::Slot;
 use crate::engine::keys::KeyEntry;
 use crate::engine::time::{is_after, later};
 
-impl Wire {
+/// Takes frames in, one by one, as many as there is room for.
+#[derive(Debug)]
+pub struct Intake<'a, H: Default> {
+    wire: &'a mut Wire<H>,
+    /// Place of the first slot taken for this.
+    first: usize,
+    room: usize,
+    taken: usize,
+    /// Frames that waited before.
+    waiting: usize,
+    /// The key of the frame before, while that has a sub-queue of its own: frames
+    /// often come in trains of one key.
+    train: Option<(u64, u32)>,
+}
+
+impl<H: Default> Intake<'_, H> {
+    /// Frames that [`Intake::push`] takes, those taken included.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Takes a frame in, or gives it back when there is no room left.
+    ///
+    /// # Errors
+    /// The frame, which stays with the caller.
+    #[inline]
+    pub fn push(&mut self, frame: Frame<H>) -> Result<(), Frame<H>> {
+        if self.taken == self.room {
+            return Err(frame);
+        }
+        let Frame {
+            key,
+            arrived_ps,
+            is_cnp,
+            ..
+        } = frame;
+        let slot = self.wire.backlog.store(self.first + self.taken, frame);
+        if self.wire.has_staged || is_after(arrived_ps, self.wire.admitted_until_ps) {
+            let is_alone = self.waiting + self.taken == 0;
+            self.wire.push_early(slot, arrived_ps, is_alone);
+        } else if let Some((of, queue)) = self.train
+            && of == key
+            && !is_cnp
+        {
+            self.wire.append(queue, slot);
+        } else {
+            self.train = self.wire.admit(slot, key, is_cnp);
+        }
+        self.taken += 1;
+        Ok(())
+    }
+}
+
+impl<H: Default> Drop for Intake<'_, H> {
+    #[inline]
+    fn drop(&mut self) {
+        let wire = &mut self.wire;
+        wire.backlog.return_slots(self.first, self.taken, self.room);
+        wire.stats.pushed_frames += self.taken as u64;
+    }
+}
+
+impl<H: Default> Wire<H> {
+    /// Begins to take in a burst of at most [`BURST`] frames.
+    #[inline]
+    pub fn intake(&mut self) -> Intake<'_, H> {
+        self.intake_of(BURST)
+    }
+
+    #[inline]
+    fn intake_of(&mut self, frames: usize) -> Intake<'_, H> {
+        self.take_back(0);
+        let room = frames.min(self.backlog.free_frames());
+        let waiting = self.backlog.waiting_frames();
+        let first = self.backlog.take_slots(room);
+        Intake {
+            wire: self,
+            first,
+            room,
+            taken: 0,
+            waiting,
+            train: None,
+        }
+    }
+
     /// Takes frames in, in order, until the queue is full; gives back how many. The
     /// rest stays with the caller, whose port must hold them.
     #[inline]
-    pub fn push(&mut self, frames: &[Frame]) -> usize {
-        self.take_back(0);
-        let taken = frames.len().min(self.backlog.free_frames());
-        let waiting = self.backlog.waiting_frames();
-        let first_place = self.backlog.take_slots(taken);
-        for (at, frame) in frames[..taken].iter().enumerate() {
-            let slot = self.backlog.store(first_place + at, frame);
-            if self.has_staged || is_after(frame.arrived_ps, self.admitted_until_ps) {
-                self.push_early(slot, frame.arrived_ps, waiting + at == 0);
-            } else {
-                self.admit(slot, frame.key, frame.is_cnp);
-            }
+    pub fn push(&mut self, frames: &[Frame<H>]) -> usize
+    where
+        H: Copy,
+    {
+        let mut intake = self.intake_of(frames.len());
+        let taken = intake.room();
+        for frame in &frames[..taken] {
+            let pushed = intake.push(*frame);
+            debug_assert!(pushed.is_ok(), "there is room for as many");
         }
-        self.stats.pushed_frames += taken as u64;
+        drop(intake);
         self.stats.refused_pushes += (frames.len() - taken) as u64;
         taken
     }
@@ -69,13 +151,19 @@ impl Wire {
         self.has_staged = false;
     }
 
-    /// Lets a frame compete.
+    /// Lets a frame compete. Gives its key and sub-queue if that is the key's own.
     #[inline]
-    fn admit(&mut self, slot: u32, key: u64, is_cnp: bool) {
+    fn admit(&mut self, slot: u32, key: u64, is_cnp: bool) -> Option<(u64, u32)> {
         let queue = self.keys.queue_of(key);
         match self.backlog.lists.get(queue as usize) {
-            Some(list) if !list.shared && !is_cnp => self.append(queue, slot),
-            _ => self.admit_uncommon(slot, key, is_cnp),
+            Some(list) if !list.shared && !is_cnp => {
+                self.append(queue, slot);
+                Some((key, queue))
+            }
+            _ => {
+                self.admit_uncommon(slot, key, is_cnp);
+                None
+            }
         }
     }
 
@@ -86,7 +174,8 @@ impl Wire {
         }
     }
 
-    /// A CNP, a frame of a key without backlog, or one of a key that shares.
+    /// A CNP, a frame of a key without sub-queue, or one of a key that shares.
+    #[inline(never)]
     fn admit_uncommon(&mut self, slot: u32, key: u64, is_cnp: bool) {
         if is_cnp {
             self.backlog.append(self.cnps, slot);
@@ -104,11 +193,12 @@ impl Wire {
         self.append(queue, slot);
     }
 
-    /// Gives a key without backlog the lowest unused sub-queue, or else a share of
-    /// the one at its value modulo their number.
+    /// Gives an unknown key the next sub-queue in the circle that is empty, whoever
+    /// had it, or else a share of the one at its value modulo their number.
     fn assign_queue(&mut self, key: u64) -> u32 {
-        if let Some(queue) = self.unused.next_after(self.queues - 1) {
-            self.unused.clear(queue);
+        if let Some(queue) = self.active.next_vacant_after(self.assigned, self.queues) {
+            self.assigned = queue;
+            self.forget_owner(queue);
             self.backlog.list_mut(queue).key = key;
             self.keys.insert(KeyEntry {
                 key,
@@ -122,6 +212,7 @@ impl Wire {
         if !list.shared {
             // Its owner's frames are counted one by one from here on.
             list.shared = true;
+            self.shared_queues += 1;
             let (owner, frames) = (list.key, list.frames);
             if let Some(entry) = self.keys.get_mut(owner) {
                 entry.shared_frames = frames;
@@ -134,6 +225,15 @@ impl Wire {
             shared_frames: 1,
         });
         queue
+    }
+
+    /// An empty sub-queue goes to another key. Once it was shared, its owner may have
+    /// another one.
+    fn forget_owner(&mut self, queue: u32) {
+        let owner = self.backlog.list(queue).key;
+        if self.keys.queue_of(owner) == queue {
+            self.keys.remove(owner);
+        }
     }
 
     #[expect(

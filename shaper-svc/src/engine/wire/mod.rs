@@ -4,6 +4,7 @@
 mod intake;
 mod outlet;
 
+pub use intake::Intake;
 pub use outlet::Burst;
 
 use super::backlog::{Backlog, NONE};
@@ -23,12 +24,11 @@ pub const BURST: usize = 32;
 /// too few for polls of a busy core (92 % of the wire), 64 keep 98 %.
 pub const CATCH_UP_FRAMES: u64 = 64;
 
-/// One frame offered, with what is needed to take the offer back.
-#[derive(Debug, Clone, Copy)]
-struct Pick {
-    before: Clock,
-    list: u32,
-    slot: u32,
+/// Where the frames on offer come from, one entry each.
+#[derive(Debug)]
+struct Picks {
+    lists: [u32; BURST],
+    slots: [u32; BURST],
 }
 
 /// A wire and everything that waits for it.
@@ -42,8 +42,10 @@ struct Pick {
 /// frames that were due by then have left at the old speed, and those that arrive need
 /// not wait aside, which costs half as much again.
 #[derive(Debug)]
-pub struct Wire {
+pub struct Wire<H = u64> {
     clock: Clock,
+    /// The same before the burst that is offered.
+    clock_before: Clock,
     pace: Pace,
     speed: Speed,
     generation: u64,
@@ -51,13 +53,15 @@ pub struct Wire {
     catch_up_ps: u64,
     /// When the rule ends by itself, and the speed from then on.
     expiry: Option<(u64, Speed)>,
-    backlog: Backlog,
+    backlog: Backlog<H>,
     keys: KeyTable,
-    /// Sub-queues with a frame to offer.
+    /// Sub-queues with a frame to offer; the others are free for any key.
     active: Turns,
-    /// Sub-queues that no key uses.
-    unused: Turns,
     queues: u32,
+    /// Sub-queues that are shared.
+    shared_queues: u32,
+    /// The sub-queue that was given to a key last.
+    assigned: u32,
     cnps: u32,
     staged: u32,
     /// The sub-queue that had its turn last.
@@ -68,19 +72,20 @@ pub struct Wire {
     has_staged: bool,
     /// A frame that arrived by this instant competes at once.
     admitted_until_ps: u64,
-    picks: Box<[Pick; BURST]>,
-    departures: Box<[Departure; BURST]>,
+    picks: Box<Picks>,
+    departures: Box<[Departure<H>; BURST]>,
     picked: usize,
-    /// Bit by bit, picks that may free their key: the last of a list, or any of a
-    /// shared one.
-    releases: u32,
+    /// CNPs among them; they come first.
+    picked_cnps: usize,
+    /// What they occupy on the wire.
+    picked_line_bytes: u64,
     now_ps: u64,
     /// Wire time given up since something was sent, ps.
     lost_ps: u64,
     stats: WireStats,
 }
 
-impl Wire {
+impl<H: Default> Wire<H> {
     /// A wire that stands idle at `now_ps`. Takes all memory that it will ever need.
     ///
     /// # Errors
@@ -88,13 +93,13 @@ impl Wire {
     pub fn new(config: &WireConfig, now_ps: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let queues = config.sub_queues;
-        let no_pick = Pick {
-            before: Clock::at(now_ps),
-            list: NONE,
-            slot: NONE,
+        let picks = Picks {
+            lists: [NONE; BURST],
+            slots: [NONE; BURST],
         };
         let mut wire = Self {
             clock: Clock::at(now_ps),
+            clock_before: Clock::at(now_ps),
             pace: Pace::UNSHAPED,
             speed: Speed::Unshaped,
             generation: 0,
@@ -102,20 +107,22 @@ impl Wire {
             catch_up_ps: 0,
             expiry: None,
             backlog: Backlog::new(config.queue_frames, queues + 2),
-            keys: KeyTable::with_room_for(config.queue_frames),
+            keys: KeyTable::with_room_for(config.queue_frames + queues),
             active: Turns::empty(),
-            unused: Turns::first(queues),
             queues,
+            shared_queues: 0,
+            assigned: queues - 1,
             cnps: queues,
             staged: queues + 1,
             cursor: queues - 1,
             cursor_before: queues - 1,
             has_staged: false,
             admitted_until_ps: now_ps,
-            picks: Box::new([no_pick; BURST]),
-            departures: Box::new([Departure::default(); BURST]),
+            picks: Box::new(picks),
+            departures: Box::new(std::array::from_fn(|_| Departure::default())),
             picked: 0,
-            releases: 0,
+            picked_cnps: 0,
+            picked_line_bytes: 0,
             now_ps,
             lost_ps: 0,
             stats: WireStats::default(),
@@ -127,8 +134,8 @@ impl Wire {
     /// Memory that [`Wire::new`] takes for this configuration, bytes.
     #[must_use]
     pub fn memory_bytes(config: &WireConfig) -> u64 {
-        Backlog::memory_bytes(config.queue_frames, config.sub_queues + 2)
-            + KeyTable::memory_bytes(config.queue_frames)
+        Backlog::<H>::memory_bytes(config.queue_frames, config.sub_queues + 2)
+            + KeyTable::memory_bytes(config.queue_frames + config.sub_queues)
             + size_of::<Self>() as u64
     }
 
@@ -170,6 +177,23 @@ impl Wire {
         {
             self.expire(expires_ps, then);
         }
+    }
+
+    /// Gives up all frames that wait, in no order, whatever state the wire is in; it is
+    /// empty then. Takes memory: not for the poll loop.
+    pub fn give_up(&mut self) -> Vec<H> {
+        let offered = self.departures[..self.picked.min(BURST)].iter_mut();
+        let offered: Vec<H> = offered
+            .map(|departure| std::mem::take(&mut departure.handle))
+            .collect();
+        self.picked = 0;
+        self.has_staged = false;
+        self.shared_queues = 0;
+        self.active = Turns::empty();
+        self.keys.clear();
+        let mut held = self.backlog.take_all();
+        held.extend(offered);
+        held
     }
 
     /// The earliest instant at which [`Wire::peek`] offers a frame; none without any.

@@ -1,8 +1,8 @@
 //! The way out: what is due is offered, and leaves once the port has taken it.
 
-use super::{BURST, Pick, Wire};
+use super::{BURST, Picks, Wire};
 use crate::engine::Departure;
-use crate::engine::backlog::Backlog;
+use crate::engine::backlog::{Backlog, List, Slot};
 use crate::engine::clock::{Clock, Pace, line_bytes};
 use crate::engine::time::{is_after, later};
 use std::hint::black_box;
@@ -10,17 +10,25 @@ use std::hint::black_box;
 /// The frames that may go to the port now, in order. Dropped without
 /// [`Burst::commit`], it leaves the wire as it was.
 #[derive(Debug)]
-pub struct Burst<'a> {
-    wire: &'a mut Wire,
+pub struct Burst<'a, H: Default = u64> {
+    wire: &'a mut Wire<H>,
 }
 
-impl Burst<'_> {
+impl<H: Default> Burst<'_, H> {
     /// The frames. Fewer than [`BURST`] does not mean that no more are due: a burst
     /// also ends where frames join that arrived later. Poll until it is empty.
     #[must_use]
     #[inline]
-    pub fn departures(&self) -> &[Departure] {
+    pub fn departures(&self) -> &[Departure<H>] {
         &self.wire.departures[..self.wire.picked]
+    }
+
+    /// The same, so that handles can be moved to the port. Those that it did not take
+    /// have to be back in their places before [`Burst::commit`].
+    #[must_use]
+    #[inline]
+    pub fn departures_mut(&mut self) -> &mut [Departure<H>] {
+        &mut self.wire.departures[..self.wire.picked]
     }
 
     /// The port took the first `taken` frames (no more than were offered); the rest
@@ -32,7 +40,7 @@ impl Burst<'_> {
     }
 }
 
-impl Drop for Burst<'_> {
+impl<H: Default> Drop for Burst<'_, H> {
     #[inline]
     fn drop(&mut self) {
         self.wire.take_back(0);
@@ -47,18 +55,20 @@ const TOUCH_FROM_FRAMES: usize = 16_384;
 /// overlap; while picking, where much happens between one frame and the next, few
 /// would. A prefetch without `unsafe`.
 #[inline]
-fn touch_followers(backlog: &Backlog, picks: &[Pick]) {
-    let followers = picks.iter().filter_map(|pick| backlog.front(pick.list));
+fn touch_followers<H: Default>(backlog: &Backlog<H>, lists: &[u32]) {
+    let followers = lists.iter().filter_map(|list| backlog.front(*list));
     black_box(followers.fold(0, |all, (_, follower)| all | follower.next));
 }
 
-/// A burst while it is put together; all of it lives in registers.
-struct Picker<'a> {
-    backlog: &'a mut Backlog,
-    picks: &'a mut [Pick; BURST],
-    departures: &'a mut [Departure; BURST],
+/// A burst while it is put together; all of it lives in registers. `WHOLE`: the pace
+/// has no fraction. `STAGED`: frames wait that arrived later.
+struct Picker<'a, H, const WHOLE: bool, const STAGED: bool> {
+    slots: &'a mut [Slot<H>],
+    lists: &'a mut [List],
+    picks: &'a mut Picks,
+    departures: &'a mut [Departure<H>; BURST],
     picked: usize,
-    releases: u32,
+    line_bytes: u64,
     clock: Clock,
     pace: Pace,
     /// The last instant at which a frame may start: now, or just before a rule ends.
@@ -67,58 +77,61 @@ struct Picker<'a> {
     staged_from_ps: u64,
 }
 
-impl Picker<'_> {
+impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STAGED> {
     /// Offers the first frame of a list that is not empty, if it may start within
     /// the bounds; tells whether the list is empty now.
     #[inline]
     fn pick<const IS_CNP: bool>(&mut self, list: u32) -> Option<bool> {
-        if !is_after(self.staged_from_ps, self.clock.whole_ps) {
+        if STAGED && !is_after(self.staged_from_ps, self.clock.whole_ps) {
             return None;
         }
-        let pick = self.picks.get_mut(self.picked)?;
-        let departure = self.departures.get_mut(self.picked)?;
-        let queue = self.backlog.lists.get_mut(list as usize)?;
+        let at = self.picked;
+        let departure = self.departures.get_mut(at)?;
+        let queue = self.lists.get_mut(list as usize)?;
         let slot = queue.head();
-        let front = self.backlog.slots.get(slot as usize)?;
+        let front = self.slots.get_mut(slot as usize)?;
         let start = self.clock.no_earlier_than(front.arrived_ps);
-        let start_ps = start.start_ps();
+        let start_ps = if WHOLE {
+            start.whole_ps
+        } else {
+            start.start_ps()
+        };
         if is_after(start_ps, self.last_start_ps) {
             return None;
         }
-        *pick = Pick {
-            before: self.clock,
-            list,
-            slot,
-        };
+        self.picks.lists[at] = list;
+        self.picks.slots[at] = slot;
         *departure = Departure {
-            handle: front.handle,
+            handle: std::mem::take(&mut front.handle),
             depart_at_ps: start_ps,
             waited_ps: start_ps.wrapping_sub(front.arrived_ps),
             len: front.len,
             is_cnp: IS_CNP,
         };
-        self.clock = start.after(line_bytes(front.len), &self.pace);
+        let bytes = line_bytes(front.len);
+        self.line_bytes = self.line_bytes.wrapping_add(bytes);
+        self.clock = if WHOLE {
+            start.after_whole(bytes, &self.pace)
+        } else {
+            start.after(bytes, &self.pace)
+        };
         queue.detach(front.next);
-        let is_empty = queue.is_empty();
-        if is_empty | queue.shared {
-            self.releases |= 1 << self.picked;
-        }
-        self.picked = self.picked.wrapping_add(1);
-        Some(is_empty)
+        self.picked = at.wrapping_add(1);
+        Some(queue.is_empty())
     }
 }
 
-impl Wire {
+impl<H: Default> Wire<H> {
     /// The frames due at `now_ps`, at most [`BURST`], without sending them.
     ///
     /// `now_ps` never goes back, and a wire is polled at least once in 100 days.
     #[inline]
-    pub fn peek(&mut self, now_ps: u64) -> Burst<'_> {
+    pub fn peek(&mut self, now_ps: u64) -> Burst<'_, H> {
         self.take_back(0);
         self.begin_poll(now_ps);
-        self.pick_burst();
+        self.pick_due();
         if self.picked == 0 && self.expire_at_head() {
-            self.pick_burst();
+            self.pick_due();
         }
         Burst { wire: self }
     }
@@ -145,7 +158,17 @@ impl Wire {
     }
 
     #[inline]
-    fn pick_burst(&mut self) {
+    fn pick_due(&mut self) {
+        match (self.pace.is_whole(), self.has_staged) {
+            (true, false) => self.pick_burst::<true, false>(),
+            (true, true) => self.pick_burst::<true, true>(),
+            (false, false) => self.pick_burst::<false, false>(),
+            (false, true) => self.pick_burst::<false, true>(),
+        }
+    }
+
+    #[inline(never)]
+    fn pick_burst<const WHOLE: bool, const STAGED: bool>(&mut self) {
         // Where there is no bound, the present is one.
         let next_ps = self.now_ps.wrapping_add(1);
         let staged = self.backlog.front(self.staged);
@@ -156,23 +179,27 @@ impl Wire {
             }
             _ => self.now_ps,
         };
-        let mut picker = Picker {
-            backlog: &mut self.backlog,
+        self.clock_before = self.clock;
+        let mut picker = Picker::<H, WHOLE, STAGED> {
+            slots: &mut self.backlog.slots,
+            lists: &mut self.backlog.lists,
             picks: &mut self.picks,
             departures: &mut self.departures,
             picked: 0,
-            releases: 0,
+            line_bytes: 0,
             clock: self.clock,
             pace: self.pace,
             last_start_ps,
             staged_from_ps,
         };
-        while !picker.backlog.list(self.cnps).is_empty() && picker.pick::<true>(self.cnps).is_some()
-        {
+        let mut has_cnps = !picker.lists[self.cnps as usize].is_empty();
+        while has_cnps && let Some(is_empty) = picker.pick::<true>(self.cnps) {
+            has_cnps = !is_empty;
         }
+        self.picked_cnps = picker.picked;
         let mut cursor = self.cursor;
         self.cursor_before = cursor;
-        if picker.backlog.list(self.cnps).is_empty() {
+        if !has_cnps {
             let mut walk = self.active.walk_after(cursor);
             while let Some(queue) = walk.next(&self.active)
                 && let Some(is_empty) = picker.pick::<false>(queue)
@@ -183,13 +210,13 @@ impl Wire {
                 }
             }
         }
-        if picker.backlog.waiting_frames() > TOUCH_FROM_FRAMES {
-            touch_followers(picker.backlog, &picker.picks[..picker.picked]);
-        }
         self.picked = picker.picked;
-        self.releases = picker.releases;
+        self.picked_line_bytes = picker.line_bytes;
         self.clock = picker.clock;
         self.cursor = cursor;
+        if self.backlog.waiting_frames() > TOUCH_FROM_FRAMES {
+            touch_followers(&self.backlog, &self.picks.lists[..self.picked]);
+        }
     }
 
     /// Whether a rule ended at the frame that is to start next. What has ended stays
@@ -207,6 +234,7 @@ impl Wire {
         is_reached
     }
 
+    #[inline]
     fn commit(&mut self, taken: usize) {
         let offered = self.picked;
         if taken < offered {
@@ -217,22 +245,16 @@ impl Wire {
         if taken == 0 {
             return;
         }
-        let departures = &self.departures[..taken];
-        let waits = departures.iter().map(|departure| departure.waited_ps);
+        let waits = self.departures[..taken]
+            .iter()
+            .map(|departure| departure.waited_ps);
         self.stats.waited_ps.record_all(waits);
-        // CNPs go first.
-        let cnps = departures.iter().take_while(|departure| departure.is_cnp);
-        self.stats.sent_cnps += cnps.count() as u64;
+        self.stats.sent_cnps += self.picked_cnps as u64;
         self.stats.sent_frames += taken as u64;
-        let bytes = departures.iter().map(|departure| line_bytes(departure.len));
-        self.stats.sent_line_bytes += bytes.fold(0, u64::wrapping_add);
-        let slots = self.picks[..taken].iter().map(|pick| pick.slot);
-        self.backlog.release(slots);
-        while self.releases != 0 {
-            let at = self.releases.trailing_zeros();
-            self.releases &= self.releases - 1;
-            let Pick { list, slot, .. } = self.picks[at as usize];
-            self.release_key(list, slot);
+        self.stats.sent_line_bytes += self.picked_line_bytes;
+        self.backlog.release(&self.picks.slots[..taken]);
+        if self.shared_queues > 0 {
+            self.release_sharers(taken);
         }
         self.count_lateness();
         self.admitted_until_ps = later(self.admitted_until_ps, self.clock.whole_ps);
@@ -257,22 +279,26 @@ impl Wire {
         self.lost_ps = 0;
     }
 
-    /// A frame has left that was the last one of its list, or shared the list.
-    fn release_key(&mut self, list: u32, slot: u32) {
-        if list == self.cnps {
-            return;
+    /// Frames have left of which some had shared a sub-queue.
+    #[inline(never)]
+    fn release_sharers(&mut self, taken: usize) {
+        for (list, slot) in self.picks.lists[..taken].iter().zip(&self.picks.slots) {
+            if !self.backlog.list(*list).shared {
+                continue;
+            }
+            let key = self.backlog.slot(*slot).key;
+            if let Some(entry) = self.keys.get_mut(key) {
+                entry.shared_frames -= 1;
+                if entry.shared_frames == 0 {
+                    self.keys.remove(key);
+                }
+            }
         }
-        let key = self.backlog.slot(slot).key;
-        let queue = self.backlog.list_mut(list);
-        if queue.frames == 0 {
-            // Whatever was in it leaves with this burst, so all its keys go.
-            queue.shared = false;
-            self.unused.set(list);
-            self.keys.remove(key);
-        } else if let Some(entry) = self.keys.get_mut(key) {
-            entry.shared_frames -= 1;
-            if entry.shared_frames == 0 {
-                self.keys.remove(key);
+        for list in &self.picks.lists[..taken] {
+            let queue = self.backlog.list_mut(*list);
+            if queue.shared && queue.frames == 0 {
+                queue.shared = false;
+                self.shared_queues -= 1;
             }
         }
     }
@@ -289,16 +315,31 @@ impl Wire {
     fn take_back_some(&mut self, keep: usize) {
         while self.picked > keep {
             self.picked -= 1;
-            let Pick { before, list, slot } = self.picks[self.picked];
+            let (list, slot) = (self.picks.lists[self.picked], self.picks.slots[self.picked]);
+            let departure = &mut self.departures[self.picked];
+            self.backlog.slots[slot as usize].handle = std::mem::take(&mut departure.handle);
             self.backlog.reattach_front(list, slot);
-            self.releases &= !(1 << self.picked);
             if list != self.cnps {
                 self.active.set(list);
             }
-            self.clock = before;
         }
-        let mut kept = self.picks[..keep].iter().rev().map(|pick| pick.list);
-        let last_data = kept.find(|list| *list != self.cnps);
-        self.cursor = last_data.unwrap_or(self.cursor_before);
+        let kept = &self.picks.lists[..keep];
+        let last_data = kept.iter().rev().find(|list| **list != self.cnps);
+        self.cursor = last_data.copied().unwrap_or(self.cursor_before);
+        self.picked_cnps = self.picked_cnps.min(keep);
+        // The way that the clock went for those that are kept, once more.
+        self.clock = self.clock_before;
+        self.picked_line_bytes = 0;
+        for slot in &self.picks.slots[..keep] {
+            let Slot {
+                arrived_ps, len, ..
+            } = *self.backlog.slot(*slot);
+            let bytes = line_bytes(len);
+            self.clock = self
+                .clock
+                .no_earlier_than(arrived_ps)
+                .after(bytes, &self.pace);
+            self.picked_line_bytes += bytes;
+        }
     }
 }
