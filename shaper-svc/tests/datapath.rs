@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdmesh_shaper::datapath::{
-    Clock, DataPath, DataPathError, ManualClock, Order, Pacing, RouteConfig, ThreadLink, WireLink,
+    Clock, DataPath, DataPathError, ManualClock, Marking, Order, Pacing, RouteConfig, ThreadLink,
+    WireLink,
 };
 use rdmesh_shaper::engine::{Speed, WireConfig};
 use rdmesh_shaper::port::memory::{Frames, MemoryPort};
@@ -38,6 +39,7 @@ fn route(in_port: usize, out_port: usize, wire: WireConfig) -> (RouteConfig, Arc
             in_port,
             out_port,
             wire,
+            marking: None,
             bypass: false,
             key_seed: 1,
         },
@@ -54,10 +56,15 @@ struct Bench {
 
 impl Bench {
     fn new(speed: Speed, queue_frames: u32) -> Self {
+        Self::marking(speed, queue_frames, None)
+    }
+
+    fn marking(speed: Speed, queue_frames: u32, marking: Option<Marking>) -> Self {
         let frames = Frames::default();
         let ports = vec![MemoryPort::new(&frames), MemoryPort::new(&frames)];
         let clock = ManualClock::default();
-        let (config, link) = route(0, 1, wire(speed, queue_frames));
+        let (mut config, link) = route(0, 1, wire(speed, queue_frames));
+        config.marking = marking;
         let routes = [(config, Arc::clone(&link))];
         let path = DataPath::new(ports, &routes, clock.clone(), PACING).unwrap();
         Self {
@@ -121,7 +128,9 @@ fn nothing_is_lost_when_the_port_takes_little_and_the_wire_is_full() {
     }
     let mut sent = Vec::new();
     for turn in 0..2000 {
+        // A turn asks the port once or twice.
         bench.path.ports_mut()[1].take_at_most(turn % 3);
+        bench.path.ports_mut()[1].take_at_most(0);
         bench.clock.advance_ps(100_000);
         bench.path.turn();
         assert!(bench.frames.held() <= 16);
@@ -131,7 +140,10 @@ fn nothing_is_lost_when_the_port_takes_little_and_the_wire_is_full() {
     bench.clock.advance_ps(11 * PS_PER_MS);
     bench.path.turn();
     let window = bench.link.take_window().expect("a window was closed");
-    assert!(window.full_polls > 0 && window.tx_not_accepted > 0);
+    assert!(
+        window.full_polls > 0 && window.tx_not_accepted > 0,
+        "{window:?}"
+    );
     assert_eq!(window.discarded_frames, 0);
 }
 
@@ -147,6 +159,59 @@ fn an_order_is_in_force_at_the_next_turn() {
     bench.path.turn();
     let window = bench.link.take_window().unwrap();
     assert_eq!((window.generation, window.rate_bps), (7, 25_000_000_000));
+}
+
+/// 1,000-byte IPv4 frames whose sender can be told, numbered.
+fn capable(number: u16) -> Vec<u8> {
+    let mut frame = numbered(number, 1000);
+    frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x02]);
+    frame[16..18].copy_from_slice(&986_u16.to_be_bytes());
+    frame[23] = 17;
+    frame
+}
+
+#[test]
+fn frames_that_leave_a_deep_queue_are_marked_and_counted() {
+    let step = Marking {
+        kmin_bytes: 39_999,
+        kmax_bytes: 40_000,
+        pmax_permille: 0,
+    };
+    for marking in [Some(step), None] {
+        let mut bench = Bench::marking(gbit(10), 1024, marking);
+        (0..100).for_each(|number| bench.arrive(capable(number)));
+        let mut sent = Vec::new();
+        for turn in 0..400 {
+            // The port takes nothing every other time: what is offered twice is marked
+            // and counted once.
+            if turn % 2 == 0 {
+                bench.path.ports_mut()[1].take_at_most(0);
+            }
+            bench.clock.advance_ps(1_000_000);
+            bench.path.turn();
+            sent.extend(bench.sent());
+        }
+        assert_eq!(numbers(&sent), (0..100).collect::<Vec<_>>());
+        let is_marked = |frame: &Vec<u8>| frame[15] & 3 == 3;
+        let marked = sent.iter().filter(|frame| is_marked(frame)).count();
+        bench.clock.advance_ps(11 * PS_PER_MS);
+        bench.path.turn();
+        let window = bench.link.take_window().unwrap();
+        assert_eq!(window.ce_marks, marked as u64);
+        if marking.is_none() {
+            assert_eq!(marked, 0);
+            continue;
+        }
+        // Those that left while 40 or more waited, themselves included.
+        assert!(sent[..50].iter().all(is_marked), "{marked}");
+        assert!(!sent[61..].iter().any(is_marked), "{marked}");
+        // What an ICRC covers is as it was.
+        assert!(
+            sent.iter()
+                .zip(0..)
+                .all(|(frame, number)| frame[26..] == capable(number)[26..])
+        );
+    }
 }
 
 #[test]

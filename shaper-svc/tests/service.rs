@@ -87,6 +87,7 @@ fn data_path(config: &ShaperConfig, control: &Control, ports: Arc<MemoryPorts>) 
             in_port: index,
             out_port: 1 - index,
             wire,
+            marking: None,
             bypass: false,
             key_seed: 1,
         };

@@ -32,6 +32,10 @@ pub struct DpdkConfig {
     pub rx_descriptors: u16,
     /// Send ring of each port, frames. What stands there is out of the shaper's hands.
     pub tx_descriptors: u16,
+    /// Count when less than so many percent of a receive ring are free, which only a card
+    /// can tell; 0: do not. A card that is set up for it holds its host back then, so
+    /// each time makes the window invalid.
+    pub rx_low_percent: u8,
     /// Bytes of a frame that one buffer holds; longer frames take several where the
     /// device can.
     pub buffer_bytes: u32,
@@ -47,6 +51,7 @@ impl Default for DpdkConfig {
             cpu: None,
             rx_descriptors: 32_768,
             tx_descriptors: 1024,
+            rx_low_percent: 0,
             buffer_bytes: 2048,
         }
     }
@@ -104,6 +109,7 @@ impl Validate for DpdkConfig {
         )?;
         Check::range("rx_descriptors", self.rx_descriptors, 64..=32_768)?;
         Check::range("tx_descriptors", self.tx_descriptors, 64..=32_768)?;
+        Check::range("rx_low_percent", self.rx_low_percent, 0..=99)?;
         Check::range("buffer_bytes", self.buffer_bytes, 1024..=16_384)?;
         Check::range("memory_mb", self.memory_mb, 0..=1 << 20)?;
         let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::MAX_WIRES;
 
 pub use dpdk::{DpdkConfig, ENVIRONMENT_BYTES};
-pub use wire::{RateText, WireSection};
+pub use wire::{MarkingSection, RateText, WireSection};
 
 /// The shaper's port.
 pub const PORT: u16 = 7402;
@@ -168,6 +168,9 @@ impl ShaperConfig {
                 wire.queue_frames,
                 wire.sub_queues
             );
+            if let Some(marking) = wire.marking() {
+                text += &format!(" {marking:?}");
+            }
         }
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -328,5 +331,13 @@ mod tests {
             "windows tell their rates themselves"
         );
         assert_ne!(one.hash(), mtu.hash());
+        let marking = "marking = { kmin_bytes = 40000, kmax_bytes = 160000, pmax_permille = 200 }";
+        let marked = config(&TWO.replacen("rate = ", &format!("{marking}\n rate = "), 1)).unwrap();
+        assert_ne!(one.hash(), marked.hash());
+        assert!(
+            config(&TWO.replace("rate = ", "marking = { kmin = 4 }\n rate = "))
+                .unwrap_err()
+                .contains("kmin")
+        );
     }
 }

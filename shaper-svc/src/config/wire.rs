@@ -3,14 +3,19 @@
 use rdmesh_services::config::{Check, Invalid, Validate};
 use serde::{Deserialize, Serialize};
 
+use crate::datapath::Marking;
 use crate::engine::{
-    DEFAULT_QUEUE_FRAMES, DEFAULT_SUB_QUEUES, MAX_MTU_BYTES, MAX_QUEUE_FRAMES, MIN_MTU_BYTES,
-    Speed, WireConfig,
+    DEFAULT_QUEUE_FRAMES, DEFAULT_SUB_QUEUES, MAX_FRAME_BYTES, MAX_MTU_BYTES, MAX_QUEUE_FRAMES,
+    MIN_MTU_BYTES, Speed, WireConfig,
 };
 use crate::rate::{LineRate, MAX_RATE_BPS};
 
 /// Longest name of a wire, a function or a port, bytes: DPDK's own limit is 64.
 const MAX_NAME_BYTES: usize = 63;
+
+/// Deepest queue that a marking profile can speak of, bytes: what the largest wire
+/// holds in the largest frames.
+const MAX_MARKING_BYTES: u64 = MAX_QUEUE_FRAMES as u64 * MAX_FRAME_BYTES as u64;
 
 /// A rate in the notation of `tc`, or nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,12 +59,36 @@ pub struct WireSection {
     /// The function's `max_tx_rate`: what the sender can push at the most. Empty: not
     /// known.
     pub valve: RateText,
+    /// When to mark frames as having met congestion; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marking: Option<MarkingSection>,
     /// Largest payload of a frame, bytes.
     pub mtu: u16,
     /// Frames that may wait.
     pub queue_frames: u32,
     /// Keys that get a turn of their own.
     pub sub_queues: u32,
+}
+
+/// A profile of random early detection: `marking = { kmin_bytes = 40000, … }`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MarkingSection {
+    /// Bytes that may wait unmarked.
+    pub kmin_bytes: u64,
+    /// Bytes from which on every frame is marked.
+    pub kmax_bytes: u64,
+    /// Probability of a mark just below `kmax_bytes`, thousandths.
+    pub pmax_permille: u16,
+}
+
+impl Validate for MarkingSection {
+    fn validate(&self) -> Result<(), Invalid> {
+        let above = self.kmin_bytes.saturating_add(1);
+        Check::range("kmin_bytes", self.kmin_bytes, 0..=MAX_MARKING_BYTES - 1)?;
+        Check::range("kmax_bytes", self.kmax_bytes, above..=MAX_MARKING_BYTES)?;
+        Check::range("pmax_permille", self.pmax_permille, 0..=1000)
+    }
 }
 
 impl Default for WireSection {
@@ -72,6 +101,7 @@ impl Default for WireSection {
             rate: RateText::default(),
             port_rate: RateText::default(),
             valve: RateText::default(),
+            marking: None,
             mtu: 1500,
             queue_frames: DEFAULT_QUEUE_FRAMES,
             sub_queues: DEFAULT_SUB_QUEUES,
@@ -109,6 +139,16 @@ impl WireSection {
         }
     }
 
+    /// When to mark, for the data path.
+    #[must_use]
+    pub fn marking(&self) -> Option<Marking> {
+        self.marking.map(|section| Marking {
+            kmin_bytes: section.kmin_bytes,
+            kmax_bytes: section.kmax_bytes,
+            pmax_permille: section.pmax_permille,
+        })
+    }
+
     /// Size and speed for the engine.
     #[must_use]
     pub const fn engine(&self, speed: Speed) -> WireConfig {
@@ -144,6 +184,9 @@ impl Validate for WireSection {
         Check::range("mtu", self.mtu, MIN_MTU_BYTES..=MAX_MTU_BYTES)?;
         Check::range("queue_frames", self.queue_frames, 64..=MAX_QUEUE_FRAMES)?;
         Check::range("sub_queues", self.sub_queues, 1..=4096)?;
+        if let Some(marking) = &self.marking {
+            Check::section("marking", marking)?;
+        }
         self.valve.rate("valve")?;
         let fastest = self.fastest_bps()?;
         if let Speed::Rate(rate) = self.speed()?
@@ -189,6 +232,10 @@ mod tests {
             (refused(&|w| w.rate = text("fast")), "`rate`"),
             (refused(&|w| w.port_rate = text("10gbit")), "`rate`"),
             (refused(&|w| w.valve = text("1")), "`valve`"),
+            (
+                refused(&|w| w.marking = Some(MarkingSection::default())),
+                "`marking.kmax_bytes`",
+            ),
         ] {
             assert!(message.contains(field), "{message}");
         }

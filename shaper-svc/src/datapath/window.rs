@@ -5,7 +5,7 @@ use super::repeats::{REPEATED_QPS, Repeated};
 use crate::engine::WireStats;
 
 /// Fields of [`WindowCounts`] that are single words.
-const SINGLE: usize = 25;
+const SINGLE: usize = 26;
 
 /// Words of a window.
 pub(super) const WINDOW_WORDS: usize = SINGLE + 3 * REPEATED_QPS + GAP_BUCKETS;
@@ -63,6 +63,8 @@ pub struct WindowCounts {
     pub longest_gap_ns: u64,
     /// Frames that could not be held and were given back unsent. Stays 0.
     pub discarded_frames: u64,
+    /// Frames marked as having met congestion.
+    pub ce_marks: u64,
     /// Repeated PSNs by QP.
     pub repeated: [Repeated; REPEATED_QPS],
     /// Poll gaps: [1, 2), [2, 4), … ns.
@@ -124,6 +126,7 @@ impl WindowCounts {
             self.waited_max_ps,
             self.longest_gap_ns,
             self.discarded_frames,
+            self.ce_marks,
         ]);
         for (line, words) in self
             .repeated
@@ -164,6 +167,7 @@ impl WindowCounts {
             waited_max_ps: words[22],
             longest_gap_ns: words[23],
             discarded_frames: words[24],
+            ce_marks: words[25],
             repeated: std::array::from_fn(|i| Repeated {
                 destination_qp: u32::try_from(lines[3 * i]).unwrap_or(0),
                 frames: lines[3 * i + 1],

@@ -18,6 +18,8 @@ pub struct DeviceOptions {
     pub tx_descriptors: u16,
     /// Largest payload of a frame, bytes.
     pub mtu: u16,
+    /// Tell when less than so many percent of the receive ring are free; 0: do not.
+    pub rx_low_percent: u8,
 }
 
 /// A started device. Dropping the last handle stops and closes it.
@@ -87,6 +89,12 @@ impl Device {
         // SAFETY: `id` is a configured port with its queues set up.
         let code = unsafe { sys::rte_eth_dev_start(self.id) };
         self.check("starting it", code)?;
+        // SAFETY: `id` is a started port.
+        let code = unsafe { sys::rdmesh_port_watch(self.id, self.options.rx_low_percent) };
+        self.check(
+            "watching its receive ring (leave `dpdk.rx_low_percent` out where the device cannot)",
+            code,
+        )?;
         // A wire carries frames to any address. Devices that need no mode refuse it.
         // SAFETY: `id` is a started port.
         unsafe { sys::rte_eth_promiscuous_enable(self.id) };
@@ -116,6 +124,13 @@ impl Device {
         let code = unsafe { sys::rdmesh_port_counters(self.id, &raw mut counters) };
         self.check("reading its counters", code)?;
         Ok(counters)
+    }
+
+    /// Whether the device said that it goes away.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        // SAFETY: reads a word of the shim's own, for any number.
+        unsafe { sys::rdmesh_port_removed(self.id) != 0 }
     }
 
     /// Name as configured.

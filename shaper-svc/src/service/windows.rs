@@ -91,6 +91,7 @@ impl Reporter {
         window.catch_up_used_ps = counts.catch_up_used_ps;
         window.tx_not_accepted = counts.tx_not_accepted;
         window.full_polls = counts.full_polls;
+        window.ce_marks = counts.ce_marks;
         window.lost_ps = counts.lost_ps;
         window.longest_poll_gap_ns = counts.longest_gap_ns;
         let repeated = counts.repeated.iter().filter(|line| line.frames > 0);

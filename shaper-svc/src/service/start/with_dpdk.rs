@@ -65,6 +65,7 @@ pub fn start_data_path(
             in_port,
             out_port,
             wire: section.engine(speed),
+            marking: section.marking(),
             bypass: wire.bypass,
             key_seed: uuid::Uuid::new_v4().as_u64_pair().1,
         };
@@ -110,6 +111,7 @@ fn options_of(config: &ShaperConfig, port: &str) -> DeviceOptions {
     DeviceOptions {
         rx_descriptors: config.dpdk.rx_descriptors,
         tx_descriptors: config.dpdk.tx_descriptors,
+        rx_low_percent: config.dpdk.rx_low_percent,
         mtu: mtus.max().unwrap_or(1500),
     }
 }
@@ -181,7 +183,8 @@ impl Ports for DpdkPorts {
     }
 
     fn gone(&self) -> Option<Gone> {
-        self.interfaces.iter().find_map(Interface::gone)
+        let gone = self.interfaces.iter().find_map(Interface::gone);
+        gone.or_else(|| self.devices.iter().find_map(removed))
     }
 
     fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool {
@@ -199,6 +202,16 @@ impl Ports for DpdkPorts {
         }
         rule.is_some()
     }
+}
+
+/// A device of a bus that said that it goes. Only a new process finds it again.
+fn removed(device: &Arc<Device>) -> Option<Gone> {
+    let is_removed = device.is_removed();
+    is_removed.then(|| Gone {
+        port: device.name().to_owned(),
+        what: "the device was removed; restart the service once it is back".to_owned(),
+        is_back: false,
+    })
 }
 
 /// An interface of the kernel behind a device without a bus. DPDK does not notice that
@@ -262,7 +275,7 @@ fn state(device: &Arc<Device>) -> PortState {
         tx_frames: counters.tx_frames,
         imissed: counters.imissed,
         rx_nombuf: counters.rx_nombuf,
-        back_pressure_help: 0,
+        back_pressure_help: counters.filled_up,
         pool_frames: device.pool().plan().mbufs,
         pool_free_frames: device.pool().free_mbufs(),
     }
