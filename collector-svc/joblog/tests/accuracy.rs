@@ -1,0 +1,149 @@
+//! How many labelled lines are read right: the ones that the rules were made
+//! with, and the ones that were labelled before any classifier saw them.
+
+use std::collections::BTreeMap;
+
+use rdmesh_joblog::{Class, Classifier, RuleSet, Weight};
+
+/// Lines with the class, verb and error that the maker of the rules had before
+/// them.
+const LABELLED: &str = include_str!("labelled.tsv");
+
+/// Lines of public issues and sources, labelled first. At their first run 94.9 %
+/// of the classes were right, before a rule was changed because of them.
+const HELD_OUT: &str = include_str!("held_out.tsv");
+
+/// Lines of other repositories, labelled after those changes and run once before
+/// any further one; see `SECOND_FIRST_RUN`.
+const HELD_OUT_SECOND: &str = include_str!("held_out_second.tsv");
+
+/// What must be right: the aim of the issue is 95 %, and what is known is kept.
+const LEAST_SHARE: f64 = 0.97;
+
+struct Line<'a> {
+    split: &'a str,
+    class: Class,
+    verb: &'a str,
+    error: &'a str,
+    text: &'a str,
+}
+
+fn labelled() -> Vec<Line<'static>> {
+    let rows = LABELLED.lines().skip(1).map(|row| {
+        let cells: Vec<&str> = row.split('\t').collect();
+        Line {
+            split: "labelled",
+            class: cells[4].parse().unwrap(),
+            verb: cells[2],
+            error: cells[3],
+            text: cells[1],
+        }
+    });
+    rows.collect()
+}
+
+fn held_out(file: &'static str) -> Vec<Line<'static>> {
+    let rows = file.lines().skip(1).map(|row| {
+        let cells: Vec<&str> = row.splitn(5, '\t').collect();
+        Line {
+            split: cells[0],
+            class: cells[1].parse().unwrap(),
+            verb: cells[2],
+            error: cells[3],
+            text: cells[4],
+        }
+    });
+    rows.collect()
+}
+
+fn classifier() -> Classifier {
+    Classifier::new(RuleSet::builtin().unwrap())
+}
+
+/// Runs the lines, prints accuracy by split and a confusion table, and gives the
+/// share that is right.
+fn share_right(name: &str, lines: &[Line<'_>]) -> f64 {
+    let classifier = classifier();
+    let mut splits: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    let mut confusion: BTreeMap<(Class, Class), u32> = BTreeMap::new();
+    let mut right = 0;
+    for line in lines {
+        let report = classifier.classify(1, line.text.as_bytes());
+        let split = splits.entry(line.split).or_default();
+        split.1 += 1;
+        if report.class == line.class {
+            split.0 += 1;
+            right += 1;
+        } else {
+            println!("wrong: {} for {}: {}", report.class, line.class, line.text);
+        }
+        *confusion.entry((line.class, report.class)).or_default() += 1;
+        let consequence = matches!(line.class, Class::FollowOn | Class::Cleanup);
+        assert!(
+            !consequence || report.weight != Weight::Root,
+            "a consequence was called a cause by {:?}: {}",
+            report.rule,
+            line.text
+        );
+    }
+    println!("{name}: {right} of {}", lines.len());
+    for (split, (right, all)) in &splits {
+        println!("  {split:<24} {right:>3} of {all}");
+    }
+    println!("label / answer / lines");
+    for ((label, answer), count) in &confusion {
+        println!("  {label:<14} {answer:<14} {count:>3}");
+    }
+    f64::from(right) / lines.len() as f64
+}
+
+#[test]
+fn labelled_lines() {
+    assert!(share_right("labelled", &labelled()) >= LEAST_SHARE);
+}
+
+#[test]
+fn held_out_lines() {
+    let lines = held_out(HELD_OUT);
+    assert!(lines.len() > 300);
+    assert!(share_right("held out", &lines) >= LEAST_SHARE);
+}
+
+#[test]
+fn held_out_lines_of_other_repositories() {
+    let lines = held_out(HELD_OUT_SECOND);
+    assert!(share_right("held out, second", &lines) >= LEAST_SHARE);
+}
+
+/// Verbs and errors of the labels, where they name one.
+#[test]
+fn verbs_and_errors() {
+    let classifier = classifier();
+    let (mut right, mut all) = (0, 0);
+    let mut check = |what: &str, same: bool, line: &Line<'_>| {
+        all += 1;
+        if same {
+            right += 1;
+        } else {
+            println!("{what}: {} in {}", line.error, line.text);
+        }
+    };
+    for line in labelled()
+        .iter()
+        .chain(&held_out(HELD_OUT))
+        .chain(&held_out(HELD_OUT_SECOND))
+    {
+        let report = classifier.classify(1, line.text.as_bytes());
+        let verb = report.verb.as_deref().unwrap_or("-");
+        if !matches!(line.verb, "?" | "-") {
+            check("verb", line.verb.contains(verb), line);
+        }
+        let error = line.error.split(' ').next().unwrap_or_default();
+        let is_errno = error.starts_with('E') && error.chars().all(|c| c.is_ascii_alphanumeric());
+        if is_errno {
+            check("errno", report.errno.as_deref() == Some(error), line);
+        }
+    }
+    println!("verbs and errnos: {right} of {all}");
+    assert!(f64::from(right) / f64::from(all) >= 0.95);
+}
