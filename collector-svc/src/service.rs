@@ -22,7 +22,7 @@ use crate::ingest::{Ingest, Queue, Writer, WriterPace};
 use crate::jobs::Jobs;
 use crate::query::Queries;
 use crate::upkeep::Upkeep;
-use crate::wires::Wires;
+use crate::wires::{WireFigures, Wires};
 
 /// Why the collector ended before it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -63,22 +63,24 @@ impl Collector {
         let queue_mib = usize::try_from(config.ingest.queue_mib).unwrap_or(usize::MAX);
         let (queue, ends) = Queue::new(queue_mib, writers);
         let mut tasks = JoinSet::new();
+        let figures = WireFigures::registered(&opentelemetry::global::meter("rdmesh.collector"));
         for end in ends {
-            tasks.spawn(Writer::new(store.clone(), pace(&config.ingest)).run(end));
+            let writer = Writer::new(store.clone(), pace(&config.ingest), figures.clone());
+            tasks.spawn(writer.run(end));
         }
-        let backing = Backing::new(store.clone(), is_ready.clone(), now);
+        let backing = Backing::new(store.clone(), is_ready, now);
         let mut server = Server::new();
         let ending = server.ending();
         let ingest = Ingest::new(backing.clone(), queue, ending.clone());
         server
             .add(limited!(IngestServiceServer::new(ingest)))
             .add(limited!(JobServiceServer::new(Jobs::new(backing.clone()))))
-            .add(limited!(QueryServiceServer::new(Queries::new(backing))))
+            .add(limited!(QueryServiceServer::new(Queries::new(
+                backing.clone()
+            ))))
             .add(limited!(WireServiceServer::new(Wires::new(
-                store.clone(),
-                is_ready,
-                ending.clone(),
-                now
+                backing,
+                ending.clone()
             ))));
         let upkeep = Upkeep {
             store: store.clone(),

@@ -68,22 +68,21 @@ pub struct NearSignal {
 }
 
 /// Shaping of a host while an attempt ran, summed over its windows.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
 pub struct Shaping {
     /// The shaped host.
     pub host: String,
     /// Name of the wire.
     pub wire: String,
-    /// Lowest rate, bit/s.
+    /// Lowest rate in force, bit/s; 0: it was never shaped.
     pub rate_bps: i64,
     /// Windows with a rate and without bypass.
     pub windows: i64,
-    /// Windows that are invalid: outages and drops.
+    /// Windows that show an outage of the shaper, or frames that its port dropped.
     pub invalid: i64,
-    /// Begin of the first.
-    pub from_at: OffsetDateTime,
-    /// End of the last.
-    pub to_at: OffsetDateTime,
+    /// Time without a window, after one that came within an hour before the attempt or
+    /// while it ran, seconds.
+    pub silent_seconds: f64,
 }
 
 /// A verdict as it is kept for SQL. Numbers are those of the contract.
@@ -252,30 +251,49 @@ impl Store {
         Ok(signals)
     }
 
-    /// Shaping of `hosts` in `from` … `to`.
+    /// Shaping of `hosts` in `from` … `to`, by the wires that the attempt could use: where
+    /// its placement on a host names virtual functions, by theirs alone.
     ///
     /// # Errors
     /// When Postgres is away.
     pub async fn shaping_of(
         &self,
+        key: &AttemptKey,
         hosts: &[String],
         from: OffsetDateTime,
         to: OffsetDateTime,
     ) -> Result<Vec<Shaping>, StoreError> {
         let shaping = sqlx::query_as(
-            "SELECT shaped_host AS host, wire, min(rate_bps) AS rate_bps,
-                    count(*) FILTER (WHERE rate_bps > 0 AND NOT bypass) AS windows,
-                    count(*) FILTER (WHERE invalid <> '{}') AS invalid,
-                    min(at) AS from_at, max(to_at) AS to_at
-             FROM rdmesh_store.wire_windows
-             WHERE shaped_host = ANY ($1) AND at < $3 AND to_at > $2
-               -- Windows are short: this bound lets old partitions be skipped.
-               AND at >= $2 - interval '1 day'
-             GROUP BY shaped_host, wire ORDER BY shaped_host, wire",
+            "SELECT w.shaped_host AS host, w.wire,
+                    COALESCE(min(w.rate_bps) FILTER (WHERE shaped), 0) AS rate_bps,
+                    count(*) FILTER (WHERE shaped) AS windows,
+                    -- Causes 1 and 5: the port dropped, the data path was down.
+                    count(*) FILTER (WHERE within AND w.invalid && '{1,5}'::smallint[])
+                        AS invalid,
+                    GREATEST(0, EXTRACT(epoch FROM
+                        $3 - GREATEST($2, min(w.at))
+                        - sum(GREATEST(interval '0', LEAST(w.to_at, $3) - GREATEST(w.at, $2)))
+                    ))::float8 AS silent_seconds
+             FROM (SELECT v.*, v.to_at > $2 AS within,
+                          v.to_at > $2 AND v.rate_bps > 0 AND NOT v.bypass AS shaped
+                   FROM rdmesh_store.wire_windows v
+                   -- A window lasts a minute at the most; one of the hour before tells that
+                   -- the wire was there.
+                   WHERE v.shaped_host = ANY ($1) AND v.at < $3
+                     AND v.at >= $2 - interval '1 hour') w
+             WHERE NOT EXISTS (
+                 SELECT FROM rdmesh_store.placements p
+                 WHERE p.job_id = $4 AND p.requeue = $5 AND p.restart = $6
+                   AND p.host = w.shaped_host AND p.virtual_functions <> '{}'
+                   AND w.virtual_function <> ALL (p.virtual_functions))
+             GROUP BY w.shaped_host, w.wire ORDER BY w.shaped_host, w.wire",
         )
         .bind(hosts)
         .bind(from)
         .bind(to)
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
         .fetch_all(&self.pool)
         .await?;
         Ok(shaping)

@@ -79,7 +79,9 @@ impl NoteArgs {
         Note {
             request_id: self.request_id.unwrap_or_else(Uuid::new_v4).to_string(),
             reason: self.reason.clone().unwrap_or_default(),
-            user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_default(),
+            user: set("USER")
+                .or_else(|| set("LOGNAME"))
+                .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw())),
         }
     }
 }

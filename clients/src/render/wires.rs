@@ -226,7 +226,7 @@ pub(crate) fn reset(reset: &WireReset, style: &Style, now: Moment) -> String {
 
 /// Two stretches of time side by side.
 pub(crate) fn comparison(both: &WireComparison, style: &Style, _now: Moment) -> String {
-    let mut table = Table::new(&["", ">A", ">B"]);
+    let mut table = Table::new(&["FIGURE", ">A", ">B"]);
     let mut line = |name: &'static str, of: &dyn Fn(&WireSummary) -> String| {
         table.row([name.into(), of(&both.a).into(), of(&both.b).into()]);
     };
@@ -236,7 +236,14 @@ pub(crate) fn comparison(both: &WireComparison, style: &Style, _now: Moment) -> 
     line("windows", &|s| s.windows.to_string());
     line("valid", &|s| s.valid_windows.to_string());
     line("without a window", &|s| format!("{:.1} s", s.gaps_seconds));
-    line("rate", &|s| {
+    // Without a valid window there are no figures.
+    let mut figure = |name: &'static str, of: &dyn Fn(&WireSummary) -> String| {
+        line(name, &|s| match s.valid_windows {
+            0 => "-".to_owned(),
+            _ => of(s),
+        });
+    };
+    figure("rate", &|s| {
         if s.lowest_rate_bps == s.highest_rate_bps {
             rate_text(s.lowest_rate_bps)
         } else {
@@ -247,15 +254,15 @@ pub(crate) fn comparison(both: &WireComparison, style: &Style, _now: Moment) -> 
             )
         }
     });
-    line("sent, mean", &|s| bits_per_second(s.mean_sent_bps));
-    line("frames", &|s| s.sent_frames.to_string());
-    line("queue p99, highest", &|s| s.queue_frames_p99.to_string());
-    line("queue, highest", &|s| s.queue_frames_max.to_string());
-    line("wait p99, highest", &|s| short_time(s.waited_ns_p99));
-    line("wait, highest", &|s| short_time(s.waited_ns_max));
-    line("CE marks", &|s| s.ce_marks.to_string());
-    line("wire time lost", &|s| short_time(s.lost_ps / 1_000));
-    line("frames sent again", &|s| s.repeated_frames.to_string());
+    figure("sent, mean", &|s| bits_per_second(s.mean_sent_bps));
+    figure("frames", &|s| s.sent_frames.to_string());
+    figure("queue p99, highest", &|s| s.queue_frames_p99.to_string());
+    figure("queue, highest", &|s| s.queue_frames_max.to_string());
+    figure("wait p99, highest", &|s| short_time(s.waited_ns_p99));
+    figure("wait, highest", &|s| short_time(s.waited_ns_max));
+    figure("CE marks", &|s| s.ce_marks.to_string());
+    figure("wire time lost", &|s| short_time(s.lost_ps / 1_000));
+    figure("frames sent again", &|s| s.repeated_frames.to_string());
     format!(
         "{}/{}, engine {}, configuration {}\n\n{}",
         printable(&both.shaper_host),

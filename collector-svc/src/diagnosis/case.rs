@@ -265,16 +265,18 @@ pub struct Signal {
 }
 
 /// Shaping of a host while the attempt ran.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Shaping {
     /// The shaped host.
     pub host: String,
     /// Name of the wire.
     pub wire: String,
-    /// Lowest rate, bit/s.
+    /// Lowest rate in force, bit/s; 0: it was never shaped.
     pub rate_bps: u64,
     /// Windows with a rate in force.
     pub windows: u64,
     /// Windows that show an outage or a loss of the shaper.
     pub invalid: u64,
+    /// Seconds for which the shaper said nothing of the wire.
+    pub silent_seconds: f64,
 }

@@ -19,6 +19,7 @@ mod meanings;
 mod outline;
 mod rules;
 mod select;
+mod shaping;
 mod undecided;
 mod verdict;
 mod watch;

@@ -1,5 +1,4 @@
-//! The verdict where no failing call decides: a swallowed error, a co-signal, shaping, or
-//! nothing.
+//! The verdict where no failing call decides: a swallowed error, a co-signal, or nothing.
 
 use rdmesh_proto::collector::v1::{Confidence, JobState, VerdictClass};
 use rdmesh_proto::tracer::v1::CoSignalKind;
@@ -128,51 +127,4 @@ fn from_signal(signal: &Signal) -> Verdict {
     verdict.summary = format!("No call to the kernel failed, and {}.", signal_line(signal));
     verdict.evidence = vec![format!("{} {}", moment(signal.at), signal_line(signal))];
     verdict
-}
-
-/// A verdict without a chain.
-/// Shaping of any host of the attempt is stated first, always; it caps verdicts about
-/// the network, and where nothing else failed it is the verdict.
-pub(super) fn state_shaping(verdict: &mut Verdict, case: &Case) {
-    let shaped: Vec<String> = case
-        .shaping
-        .iter()
-        .filter(|shaping| shaping.windows > 0 || shaping.invalid > 0)
-        .map(|shaping| {
-            let outage = match shaping.invalid {
-                0 => String::new(),
-                many => format!(", {many} of its windows with an outage or a loss"),
-            };
-            format!(
-                "the wire {} of {} was shaped to {} bit/s while the attempt ran{outage}",
-                shaping.wire, shaping.host, shaping.rate_bps
-            )
-        })
-        .collect();
-    if shaped.is_empty() {
-        return;
-    }
-    match verdict.class {
-        VerdictClass::CannotTell if verdict.rule == "nothing-decides" => {
-            let (evidence, hosts) = (std::mem::take(&mut verdict.evidence), &case.shaping);
-            let hosts = select::distinct(hosts.iter().map(|shaping| shaping.host.as_str()));
-            *verdict = nothing(VerdictClass::InjectedStraggler);
-            verdict.rule = "shaped-and-nothing-else";
-            verdict.confidence = Confidence::Medium;
-            verdict.summary = format!(
-                "Nothing failed, and a wire of attempt {} was shaped.",
-                case.attempt
-            );
-            verdict.hosts = hosts;
-            verdict.evidence = evidence;
-        }
-        VerdictClass::Network | VerdictClass::Reachability => {
-            verdict.confidence = Confidence::Low;
-            verdict
-                .against
-                .push("a shaped wire can look like a network fault".to_owned());
-        }
-        _ => {}
-    }
-    verdict.evidence.splice(0..0, shaped);
 }

@@ -26,7 +26,7 @@ mod snapshot;
 mod stream;
 mod tables;
 mod timeline;
-mod windows;
+pub(crate) mod windows;
 mod writer;
 
 pub(crate) use crate::times::Now;

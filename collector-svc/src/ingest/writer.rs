@@ -12,6 +12,7 @@ use crate::ingest::limits::REASON_MAX_BYTES;
 use crate::ingest::queue::Queued;
 use crate::metrics::IngestMetrics;
 use crate::status;
+use crate::wires::WireFigures;
 
 /// Longest wait between two tries of a batch: Postgres is back within seconds of a
 /// restart, and recovery must not wait much longer than it.
@@ -41,16 +42,18 @@ pub struct Writer {
     store: Store,
     pace: WriterPace,
     metrics: IngestMetrics,
+    wires: WireFigures,
 }
 
 impl Writer {
-    /// A writer into `store`.
+    /// A writer into `store`, which notes in `wires` what windows say.
     #[must_use]
-    pub fn new(store: Store, pace: WriterPace) -> Self {
+    pub fn new(store: Store, pace: WriterPace, wires: WireFigures) -> Self {
         Self {
             store,
             pace,
             metrics: IngestMetrics::new(),
+            wires,
         }
     }
 
@@ -151,6 +154,7 @@ impl Writer {
                     let repeated = progress.iter().map(|run| run.repeated).sum();
                     self.metrics
                         .committed(items.len() as u64, repeated, began.elapsed());
+                    self.wires.committed(items);
                     return Ok(());
                 }
                 Err(error) if error.is_retryable() => {

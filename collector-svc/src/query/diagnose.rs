@@ -93,7 +93,7 @@ pub async fn diagnose_attempt(
         .signals_of(&hosts, from - SIGNALS_BEFORE, to + AFTER_END, SIGNALS_MAX)
         .await?;
     let ambiguous = store.ambiguous_of(key).await?;
-    let shaping = store.shaping_of(&hosts, from, to).await?;
+    let shaping = store.shaping_of(key, &hosts, from, to).await?;
     let case = Case {
         attempt: attempt::written(key),
         state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
@@ -143,6 +143,7 @@ fn shaped(shaping: StoredShaping) -> Shaping {
         rate_bps: unsigned(shaping.rate_bps),
         windows: unsigned(shaping.windows),
         invalid: unsigned(shaping.invalid),
+        silent_seconds: shaping.silent_seconds,
     }
 }
 

@@ -47,31 +47,60 @@ pub(super) struct Asked<'a> {
     pub(super) client: ShaperServiceClient<Channel>,
 }
 
+/// Why a shaper cannot be asked. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Away {
+    /// It listens on a Unix socket, or its configuration does not say where.
+    #[error("the shaper of {host} names no address at which the collector could dial it")]
+    NoAddress {
+        /// Its host.
+        host: String,
+    },
+    /// Nothing answers there.
+    #[error("the shaper of {host} does not answer at {address} ({why})")]
+    NoAnswer {
+        /// Its host.
+        host: String,
+        /// Where it was dialled.
+        address: String,
+        /// The innermost cause.
+        why: String,
+    },
+}
+
+impl From<Away> for Status {
+    fn from(away: Away) -> Self {
+        match away {
+            Away::NoAddress { .. } => Self::failed_precondition(format!(
+                "{away}: let it listen on one ([server] listen in its shaper.toml), or ask it on \
+                 its own machine with --shaper unix:/PATH; nothing was changed"
+            )),
+            Away::NoAnswer { .. } => Self::unavailable(format!(
+                "{away}: does shaper-svc run there, and may the collector reach that port? \
+                 `rdmesh fleet` shows when it reported last; nothing was changed"
+            )),
+        }
+    }
+}
+
 /// Connects to a shaper.
 ///
 /// # Errors
-/// `FAILED_PRECONDITION` when it names no address, `UNAVAILABLE` when nothing answers
-/// there. Nothing was changed then.
-pub(super) async fn dial(shaper: &Shaper) -> Result<Asked<'_>, Status> {
-    let host = &shaper.host;
+/// When it names no address, or nothing answers there.
+pub(super) async fn dial(shaper: &Shaper) -> Result<Asked<'_>, Away> {
+    let host = shaper.host.clone();
     if shaper.address.is_empty() {
-        return Err(Status::failed_precondition(format!(
-            "the shaper of {host} names no address at which the collector could dial it: let it \
-             listen on one ([server] listen in its shaper.toml), or ask it on its own machine \
-             with --shaper unix:/PATH; nothing was changed"
-        )));
+        return Err(Away::NoAddress { host });
     }
-    let unreachable = |why: &dyn std::fmt::Display| {
-        Status::unavailable(format!(
-            "the shaper of {host} does not answer at {} ({why}): does shaper-svc run there, and \
-             may the collector reach that port? `rdmesh fleet` shows when it reported last; \
-             nothing was changed",
-            shaper.address
-        ))
+    let no_answer = |why: String| Away::NoAnswer {
+        host,
+        address: shaper.address.clone(),
+        why,
     };
-    let endpoint = Endpoint::from_shared(format!("http://{}", shaper.address))
-        .map_err(|e| unreachable(&e))?
-        .tcp_nodelay(true);
+    let endpoint = match Endpoint::from_shared(format!("http://{}", shaper.address)) {
+        Ok(endpoint) => endpoint.tcp_nodelay(true),
+        Err(error) => return Err(no_answer(error.to_string())),
+    };
     match tokio::time::timeout(CONNECT_WITHIN, endpoint.connect()).await {
         Ok(Ok(channel)) => Ok(Asked {
             shaper,
@@ -82,9 +111,9 @@ pub(super) async fn dial(shaper: &Shaper) -> Result<Asked<'_>, Status> {
             while let Some(deeper) = cause.source() {
                 cause = deeper;
             }
-            Err(unreachable(&cause))
+            Err(no_answer(cause.to_string()))
         }
-        Err(_) => Err(unreachable(&format_args!(
+        Err(_) => Err(no_answer(format!(
             "no connection within {CONNECT_WITHIN:?}"
         ))),
     }
@@ -166,9 +195,10 @@ mod tests {
             ("127.0.0.1:1", Code::Unavailable, "127.0.0.1:1"),
             ("no address", Code::Unavailable, "no address"),
         ] {
-            let Err(refused) = dial(&shaper(address)).await.map(drop) else {
+            let Err(away) = dial(&shaper(address)).await.map(drop) else {
                 panic!("{address} answers");
             };
+            let refused = Status::from(away);
             assert_eq!(refused.code(), code, "{refused}");
             let message = refused.message();
             assert!(

@@ -12,7 +12,6 @@ use rdmesh_store::query::{FleetWire as Stored, Shaper};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tonic::Status;
 
 use super::ask;
 use crate::times;
@@ -28,11 +27,15 @@ const ASK_WITHIN: Duration = Duration::from_secs(2);
 /// Times of a window after which its wire is silent: three of those that did not come.
 const SILENT_AFTER_WINDOWS: i32 = 3;
 
+/// The last window of a run can be a short one; the interval unless configured otherwise,
+/// and a second on the way.
+const SILENT_AFTER_LEAST: time::Duration = time::Duration::seconds(6);
+
 /// A gap that ended longer ago is history, which `rdmesh.wire_gaps` keeps.
 const GAP_SHOWN_FOR: Duration = Duration::from_secs(3_600);
 
-/// What shapers say of their wires now, by the shaper's host.
-pub(super) type Answers = BTreeMap<String, Result<Vec<Wire>, Status>>;
+/// What shapers say of their wires now, or why not, by the shaper's host.
+pub(super) type Answers = BTreeMap<String, Result<Vec<Wire>, String>>;
 
 /// Asks shapers for their wires.
 pub(super) async fn ask_all(shapers: Vec<Shaper>) -> Answers {
@@ -44,10 +47,10 @@ pub(super) async fn ask_all(shapers: Vec<Shaper>) -> Answers {
             let _turn = turns.acquire_owned().await;
             let answer = tokio::time::timeout(ASK_WITHIN, wires_of(&shaper)).await;
             let answer = answer.unwrap_or_else(|_| {
-                Err(Status::deadline_exceeded(format!(
-                    "no answer from {} within {ASK_WITHIN:?}",
-                    shaper.address
-                )))
+                Err(format!(
+                    "the shaper of {} does not answer at {} (nothing within {ASK_WITHIN:?})",
+                    shaper.host, shaper.address
+                ))
             });
             (shaper.host, answer)
         });
@@ -55,18 +58,18 @@ pub(super) async fn ask_all(shapers: Vec<Shaper>) -> Answers {
     asking.join_all().await.into_iter().collect()
 }
 
-async fn wires_of(shaper: &Shaper) -> Result<Vec<Wire>, Status> {
-    let asked = ask::dial(shaper).await?;
+async fn wires_of(shaper: &Shaper) -> Result<Vec<Wire>, String> {
+    let asked = ask::dial(shaper).await.map_err(|away| away.to_string())?;
     let mut client = asked.client.clone();
-    let answer = asked.answer(client.list_wires(AskShaper {})).await?;
-    Ok(answer.wires)
+    let answer = asked.answer(client.list_wires(AskShaper {})).await;
+    Ok(answer.map_err(|status| status.message().to_owned())?.wires)
 }
 
 /// A wire of the list. `answer` is what its shaper said, if it was asked.
 pub(super) fn row(
     stored: Stored,
     shaper: Option<&Shaper>,
-    answer: Option<&Result<Vec<Wire>, Status>>,
+    answer: Option<&Result<Vec<Wire>, String>>,
     now: OffsetDateTime,
 ) -> FleetWire {
     let mut marks = stored.marks.clone();
@@ -91,13 +94,13 @@ pub(super) fn row(
             }
             wire
         }
-        Some(Err(status)) => {
-            marks.push(status.message().replace("; nothing was changed", ""));
+        Some(Err(why)) => {
+            marks.push(why.clone());
             None
         }
     };
     let age = (now - stored.to_at).max(time::Duration::ZERO);
-    if age > (stored.to_at - stored.at) * SILENT_AFTER_WINDOWS {
+    if age > ((stored.to_at - stored.at) * SILENT_AFTER_WINDOWS).max(SILENT_AFTER_LEAST) {
         marks.push(format!("no window for {} s", age.whole_seconds()));
     }
     let last_gap = stored
@@ -215,9 +218,7 @@ mod tests {
             windows_given_up: 3,
             ..stored()
         };
-        let answer = Err(Status::unavailable(
-            "the shaper does not answer; nothing was changed",
-        ));
+        let answer = Err("the shaper does not answer".to_owned());
         let marks = row(odd, None, Some(&answer), NOW).marks;
         assert_eq!(
             marks,

@@ -5,9 +5,11 @@
 
 mod ask;
 mod compare;
+mod figures;
 mod list;
 mod select;
 mod service;
 mod watch;
 
+pub use figures::WireFigures;
 pub use service::Wires;

@@ -13,9 +13,9 @@ use rdmesh_proto::collector::v1::{
 };
 use rdmesh_proto::shaper::v1 as shaper;
 use rdmesh_services::shutdown::Closing;
+use rdmesh_store::StoreError;
 use rdmesh_store::query::{Shaper, WireFilter};
-use rdmesh_store::{Store, StoreError};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -25,7 +25,7 @@ use super::ask::{self, Caller, dial, on_behalf};
 use super::watch::Watcher;
 use super::{compare, list, select};
 use crate::attempt::BadRequest;
-use crate::ingest::Now;
+use crate::backing::Backing;
 use crate::query::page;
 use crate::status;
 
@@ -47,42 +47,24 @@ const SHAPERS_WITHIN: Duration = Duration::from_secs(24 * 3600);
 /// Every shaped wire of the fleet.
 #[derive(Debug)]
 pub struct Wires {
-    store: Store,
-    ready: watch::Receiver<bool>,
+    backing: Backing,
     ending: Closing,
-    now: Now,
     watchers: Arc<Semaphore>,
 }
 
 impl Wires {
-    /// The service over `store`; `ready` says whether the schema is there, `ending` when
-    /// streams are to end.
+    /// The service over `backing`, whose streams end with `ending`.
     #[must_use]
-    pub fn new(
-        store: Store,
-        ready: watch::Receiver<bool>,
-        ending: Closing,
-        now: fn() -> time::OffsetDateTime,
-    ) -> Self {
+    pub fn new(backing: Backing, ending: Closing) -> Self {
         Self {
-            store,
-            ready,
+            backing,
             ending,
-            now,
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
         }
     }
 
-    fn check_ready(&self) -> Result<(), Status> {
-        if *self.ready.borrow() {
-            Ok(())
-        } else {
-            Err(status::not_ready())
-        }
-    }
-
     async fn shapers(&self) -> Result<Vec<Shaper>, Status> {
-        let shapers = self.store.shapers().await;
+        let shapers = self.backing.store()?.shapers().await;
         shapers.map_err(|e| status::from_store(&e))
     }
 
@@ -93,7 +75,7 @@ impl Wires {
         request_id: String,
         reason: String,
     ) -> Result<ResetWiresResponse, Status> {
-        let alive_since = (self.now)() - SHAPERS_WITHIN;
+        let alive_since = self.backing.now() - SHAPERS_WITHIN;
         let mut asking = JoinSet::new();
         for shaper in self.shapers().await? {
             if shaper.last_seen_at < alive_since {
@@ -177,10 +159,9 @@ impl WireService for Wires {
         let filter = listed(&request.host, &request.wire).map_err(bad)?;
         let size = page::size(request.page_size, WIRES_DEFAULT, WIRES_MAX).map_err(bad)?;
         let offset = page::read_offset_token(&request.page_token).map_err(bad)?;
-        self.check_ready()?;
-        let now = (self.now)();
+        let (store, now) = (self.backing.store()?, self.backing.now());
         let from = u32::try_from(offset).unwrap_or(u32::MAX);
-        let found = self.store.wires(&filter, now, from, size + 1).await;
+        let found = store.wires(&filter, now, from, size + 1).await;
         let mut found = found.map_err(failed)?;
         let more = page::cut(&mut found, size + 1);
         let shapers = self.shapers().await?;
@@ -216,7 +197,7 @@ impl WireService for Wires {
         let request = call.into_inner();
         let filter =
             listed(&request.host, &request.wire).map_err(|e| status::from_bad_request(&e))?;
-        self.check_ready()?;
+        let store = self.backing.store()?;
         let place = Arc::clone(&self.watchers).try_acquire_owned();
         let place = place.map_err(|_| {
             Status::resource_exhausted(format!(
@@ -225,7 +206,7 @@ impl WireService for Wires {
             ))
         })?;
         if filter != WireFilter::default() {
-            let fits = self.store.wires(&filter, (self.now)(), 0, 1).await;
+            let fits = store.wires(&filter, self.backing.now(), 0, 1).await;
             if fits.map_err(|e| status::from_store(&e))?.is_empty() {
                 return Err(Status::not_found(
                     "no wire fits; `rdmesh wire list` shows all",
@@ -234,9 +215,9 @@ impl WireService for Wires {
         }
         let (to, windows) = mpsc::channel(STREAM_WINDOWS);
         let watcher = Watcher {
-            store: self.store.clone(),
+            store: store.clone(),
             filter,
-            now: self.now,
+            now: self.backing.clock(),
             ending: self.ending.clone(),
             to,
             _place: place,
@@ -251,8 +232,8 @@ impl WireService for Wires {
     ) -> Result<Response<SetRateResponse>, Status> {
         let caller = Caller::of(&call);
         let request = call.into_inner();
-        self.check_ready()?;
-        let target = select::target(&self.store, request.wire.as_ref(), (self.now)()).await?;
+        let (store, now) = (self.backing.store()?, self.backing.now());
+        let target = select::target(store, request.wire.as_ref(), now).await?;
         let message = shaper::SetRateRequest {
             wire: target.wire,
             rate_bps: request.rate_bps,
@@ -279,7 +260,7 @@ impl WireService for Wires {
     ) -> Result<Response<ResetWiresResponse>, Status> {
         let caller = Caller::of(&call);
         let request = call.into_inner();
-        self.check_ready()?;
+        let (store, now) = (self.backing.store()?, self.backing.now());
         let selector = match request.which {
             Some(Which::All(true)) => {
                 let all = self.reset_all(&caller, request.request_id, request.reason);
@@ -292,7 +273,7 @@ impl WireService for Wires {
                 ));
             }
         };
-        let target = select::target(&self.store, Some(&selector), (self.now)()).await?;
+        let target = select::target(store, Some(&selector), now).await?;
         let message = shaper::ResetWiresRequest {
             which: Some(shaper::reset_wires_request::Which::Wire(target.wire)),
             request_id: request.request_id,
@@ -315,8 +296,8 @@ impl WireService for Wires {
     ) -> Result<Response<SetBypassResponse>, Status> {
         let caller = Caller::of(&call);
         let request = call.into_inner();
-        self.check_ready()?;
-        let target = select::target(&self.store, request.wire.as_ref(), (self.now)()).await?;
+        let (store, now) = (self.backing.store()?, self.backing.now());
+        let target = select::target(store, request.wire.as_ref(), now).await?;
         let message = shaper::SetBypassRequest {
             wire: target.wire,
             bypass: request.bypass,
@@ -339,13 +320,12 @@ impl WireService for Wires {
         call: Request<CompareWiresRequest>,
     ) -> Result<Response<CompareWiresResponse>, Status> {
         let request = call.into_inner();
-        self.check_ready()?;
-        let now = (self.now)();
-        let target = select::target(&self.store, request.wire.as_ref(), now).await?;
-        let a = compare::span(&self.store, "a", request.a.as_ref(), now).await?;
-        let b = compare::span(&self.store, "b", request.b.as_ref(), now).await?;
+        let (store, now) = (self.backing.store()?, self.backing.now());
+        let target = select::target(store, request.wire.as_ref(), now).await?;
+        let a = compare::span(store, "a", request.a.as_ref(), now).await?;
+        let b = compare::span(store, "b", request.b.as_ref(), now).await?;
         let host = target.shaper.host;
-        let both = self.store.compare_wire(&host, &target.wire, a, b).await;
+        let both = store.compare_wire(&host, &target.wire, a, b).await;
         let both = both.map_err(|e| compare::refused(&e))?;
         Ok(Response::new(CompareWiresResponse {
             shaper_host: host,

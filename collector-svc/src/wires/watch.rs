@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::Status;
 
 use super::list;
-use crate::ingest::Now;
 use crate::status;
+use crate::times::Now;
 
 /// How often the store is asked for new windows: below what a person notices, and a
 /// query of a small table.

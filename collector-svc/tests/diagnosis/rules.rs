@@ -443,6 +443,7 @@ fn shaping_is_stated_first_and_caps_network_verdicts() {
         rate_bps: 100_000_000_000,
         windows: 12,
         invalid: 0,
+        silent_seconds: 5.0,
     }];
     let alone = Case {
         shaping: shaping.clone(),
@@ -469,6 +470,49 @@ fn shaping_is_stated_first_and_caps_network_verdicts() {
         ..case(vec![with(reg_mr(14), mapping(Mapping::None))])
     };
     assert_eq!(judged(&bad_address).2, Confidence::High);
+}
+
+#[test]
+fn an_outage_of_the_shaper_is_stated_like_shaping() {
+    let away = |invalid, silent_seconds| Shaping {
+        host: "gpu-02".into(),
+        wire: "w1".into(),
+        rate_bps: 0,
+        windows: 0,
+        invalid,
+        silent_seconds,
+    };
+    let of = |shaping: Shaping, chains| {
+        diagnose(&Case {
+            shaping: vec![shaping],
+            ..case(chains)
+        })
+    };
+    for (shaping, words) in [
+        (
+            away(2, 0.0),
+            "was down, or its port dropped frames, in 2 windows",
+        ),
+        (
+            away(0, 40.0),
+            "said nothing of the wire w1 of gpu-02 for 40 s",
+        ),
+    ] {
+        let verdict = of(shaping.clone(), vec![]);
+        assert_eq!(verdict.class, Class::InjectedStraggler);
+        assert_eq!(verdict.hosts, ["gpu-02"]);
+        assert!(verdict.summary.contains("was away"), "{}", verdict.summary);
+        assert!(
+            verdict.evidence[0].contains(words),
+            "{:?}",
+            verdict.evidence
+        );
+        let capped = of(shaping, vec![modify_qp(110, "ib_resolve_eth_dmac")]);
+        assert_eq!(capped.confidence, Confidence::Low);
+    }
+    // What is still on its way is no outage, and a wire that was never shaped no shaping.
+    let verdict = of(away(0, 5.0), vec![]);
+    assert_eq!(verdict.class, Class::CannotTell);
 }
 
 #[test]

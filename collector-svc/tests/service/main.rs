@@ -12,3 +12,4 @@ mod outage;
 mod program;
 mod queries;
 mod running;
+mod wires;

@@ -2,7 +2,7 @@
 
 use rdmesh_store::ingest::{CoSignal, Content, InventoryReport, Probe, ProbeReport, WireWindow};
 
-use crate::made::{Database, NOW, at, hello, item, run, snapshot, wire_window};
+use crate::made::{Database, NOW, at, attempt, hello, item, run, snapshot, wire_window};
 
 fn report(attached: i32) -> Content {
     let probe = Probe {
@@ -196,11 +196,11 @@ async fn windows_and_co_signals_are_found_by_host_and_time() {
             .is_empty()
     );
     let shaped = ["gpu-09".to_owned()];
-    let shaping = db.store.shaping_of(&shaped, at(0), at(9)).await.unwrap();
+    let shaping = db.store.shaping_of(&attempt("7", 0), &shaped, at(0), at(9)).await.unwrap();
     assert_eq!((shaping[0].windows, shaping[0].invalid), (1, 1));
     assert!(
         db.store
-            .shaping_of(&shaped, at(2), at(9))
+            .shaping_of(&attempt("7", 0), &shaped, at(7_200), at(7_209))
             .await
             .unwrap()
             .is_empty()
