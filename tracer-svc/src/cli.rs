@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use rdmesh_services::config::{self, ConfigArgs, Flag};
 
 use crate::config::TracerConfig;
+use crate::select::SelectArgs;
 
 /// What `--help` says about exit codes; the README's table is the same.
 pub const EXIT_CODES: &str = "\
@@ -11,6 +12,7 @@ Exit codes:
   0   ended as asked
   1   failed while running; the message says why
   2   wrong usage or configuration
+  3   select --diff: fewer hooks are served than before
   69  the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or is older than 5.17
   70  the kernel's types or the embedded program cannot be used: report this
   71  the kernel refuses tracing programs: sandbox, security module or lockdown
@@ -48,7 +50,7 @@ pub struct Cli {
 }
 
 /// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Trace and report to the collector (the default)
     Run,
@@ -69,6 +71,16 @@ pub enum Command {
         /// Each record as the kernel gives it, before records become failures
         #[arg(long, conflicts_with_all = ["output", "expected"])]
         records: bool,
+    },
+    /// From module files: which functions are worth a hook, and why the others
+    /// are not. Needs no right and no running kernel
+    Select {
+        /// From what.
+        #[command(flatten)]
+        from: SelectArgs,
+        /// How to print
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
     },
 }
 

@@ -1,17 +1,19 @@
 //! `tracer-svc`: configuration, telemetry, attach, serve, drain.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
 use rdmesh_services::config::{self, Loaded};
 use rdmesh_services::telemetry;
-use rdmesh_tracer::cli::{Cli, Command};
+use rdmesh_tracer::cli::{Cli, Command, Output};
 use rdmesh_tracer::config::TracerConfig;
 use rdmesh_tracer::launch::{self, LaunchError};
+use rdmesh_tracer::select::SelectArgs;
 
 fn main() -> ExitCode {
     match execute(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("tracer-svc: {error:#}");
             let code = error
@@ -22,12 +24,29 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(cli: &Cli) -> anyhow::Result<()> {
+fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
+    if let Some(Command::Select { from, output }) = &cli.command {
+        return select(from, *output);
+    }
+    with_configuration(cli).map(|()| ExitCode::SUCCESS)
+}
+
+fn select(from: &SelectArgs, output: Output) -> anyhow::Result<ExitCode> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let outcome = rdmesh_tracer::select::run(from, &release, output == Output::Json)?;
+    std::io::stdout().write_all(outcome.text.as_bytes())?;
+    Ok(outcome.exit_code())
+}
+
+fn with_configuration(cli: &Cli) -> anyhow::Result<()> {
     let loaded = config::load(&cli.config, &cli.flags()).map_err(LaunchError::from)?;
     let Loaded::Run(config) = loaded else {
         return Ok(());
     };
-    match cli.command.unwrap_or(Command::Run) {
+    match cli.command.clone().unwrap_or(Command::Run) {
+        // Done before: it reads no configuration.
+        Command::Select { .. } => Ok(()),
         Command::Run => run(config),
         Command::Probes { output } => {
             let kernel = launch::attach(&config.ring.options())?;

@@ -103,7 +103,10 @@ fn by_version(module: &Module, rule: &AttachRule, arguments: u32) -> Attachable 
     }
     if arguments > rule.register_arguments && running < rule.stack_arguments_since {
         let since = text(rule.stack_arguments_since);
-        let why = format!("{arguments} arguments, more than {} need {since}", rule.register_arguments);
+        let why = format!(
+            "{arguments} arguments, more than {} need {since}",
+            rule.register_arguments
+        );
         return Attachable::new(How::Kretprobe, why);
     }
     Attachable::new(How::Fexit, "")

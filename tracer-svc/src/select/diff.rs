@@ -105,7 +105,10 @@ pub fn read_old(path: &Path) -> Result<Selection, SelectError> {
     let old: Selection = serde_json::from_slice(&bytes)
         .map_err(|e| broken(format!("not the JSON of a selection: {e}")))?;
     if old.schema != SCHEMA {
-        return Err(broken(format!("version {} of the format, not {SCHEMA}", old.schema)));
+        return Err(broken(format!(
+            "version {} of the format, not {SCHEMA}",
+            old.schema
+        )));
     }
     Ok(old)
 }
@@ -154,7 +157,8 @@ fn kept(selection: &Selection) -> BTreeMap<(String, bool), &FunctionRow> {
     for row in &selection.functions {
         if row.verdict != Verdict::Removed {
             let driver = row.module == selection.driver;
-            out.entry((plain(&row.function).to_owned(), driver)).or_insert(row);
+            out.entry((plain(&row.function).to_owned(), driver))
+                .or_insert(row);
         }
     }
     out

@@ -63,7 +63,13 @@ pub(super) fn entries(world: &World<'_>) -> Vec<Entry> {
         }
     }
     out.sort_by(|a, b| {
-        let place = |e: &Entry| (e.interface, e.method.clone(), world.name(&e.node).to_owned());
+        let place = |e: &Entry| {
+            (
+                e.interface,
+                e.method.clone(),
+                world.name(&e.node).to_owned(),
+            )
+        };
         place(a).cmp(&place(b))
     });
     out.dedup();
@@ -76,6 +82,22 @@ fn ioctl_method(symbol: &str) -> String {
         .rsplit_once("_METHOD_")
         .map_or(symbol, |(_, method)| method)
         .to_owned()
+}
+
+/// `IB_USER_VERBS_EX_CMD_CREATE_QP` → `CREATE_QP`.
+fn plain_method(name: &str) -> String {
+    let prefixes = ["IB_USER_VERBS_EX_CMD_", "IB_USER_VERBS_CMD_"];
+    let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix));
+    rest.unwrap_or(name).to_owned()
+}
+
+/// The method of a handler whose command number the BTF does not name (kernels
+/// before 7.0 keep no enum of them): `ib_uverbs_ex_create_qp` → `CREATE_QP`.
+fn write_method(handler: &str) -> String {
+    let rest = handler.strip_prefix("ib_uverbs_").unwrap_or(handler);
+    rest.strip_prefix("ex_")
+        .unwrap_or(rest)
+        .to_ascii_uppercase()
 }
 
 /// Where the parts of a write() command stand in its definition.
@@ -95,10 +117,10 @@ impl WriteLayout {
         let shapes = world.shapes[number].as_ref()?;
         let (bytes, slots) = shapes.slots(DEFINITION)?;
         let bits = |way: &[&str]| shapes.bit_offset(DEFINITION, way);
-        let kinds = shapes.enum_values("UAPI_DEF_WRITE");
+        let kinds = shapes.constants("UAPI_DEF_WRITE");
         let (write_kind, _) = kinds.into_iter().next()?;
-        let mut commands = shapes.enum_values("IB_USER_VERBS_CMD_");
-        let extended = shapes.enum_values("IB_USER_VERBS_EX_CMD_");
+        let mut commands = shapes.constants("IB_USER_VERBS_CMD_");
+        let extended = shapes.constants("IB_USER_VERBS_EX_CMD_");
         // The enum of the commands holds two masks and a flag besides.
         commands.retain(|number, _| *number < 256);
         Some(Self {
@@ -147,16 +169,9 @@ impl WriteLayout {
             } else {
                 self.commands.get(&command)
             };
-            let prefix = ["IB_USER_VERBS_EX_CMD_", "IB_USER_VERBS_CMD_"];
             let method = method.map_or_else(
-                || world.name(&node).to_owned(),
-                |m| {
-                    prefix
-                        .iter()
-                        .find_map(|p| m.strip_prefix(p))
-                        .unwrap_or(m)
-                        .to_owned()
-                },
+                || write_method(world.name(&node)),
+                |name| plain_method(name),
             );
             out.push(Entry {
                 interface: Interface::Write,

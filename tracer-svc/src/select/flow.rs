@@ -366,7 +366,10 @@ impl Analysis<'_, '_> {
     fn called(&self, callee: &Callee, state: &State, leaving: bool) -> Vec<Call> {
         let value = match callee {
             Callee::Direct(target) => {
-                return self.direct(&Origin::from(target.clone())).into_iter().collect();
+                return self
+                    .direct(&Origin::from(target.clone()))
+                    .into_iter()
+                    .collect();
             }
             Callee::Register(register) => state.get(*register).clone(),
             Callee::Memory(at) => self.load(*at, state),

@@ -87,7 +87,11 @@ impl Graph {
     }
 
     /// All that a set reaches over functions that fulfil `through`.
-    pub(super) fn reached(&self, from: &BTreeSet<Id>, through: impl Fn(Id) -> bool) -> BTreeSet<Id> {
+    pub(super) fn reached(
+        &self,
+        from: &BTreeSet<Id>,
+        through: impl Fn(Id) -> bool,
+    ) -> BTreeSet<Id> {
         spread(&self.out, from, &through)
     }
 }

@@ -16,8 +16,26 @@ pub(super) struct Keep {
     pub(super) why: String,
     /// Verbs by number; none for what all share.
     pub(super) verbs: BTreeSet<usize>,
-    /// Logical hook and its group; none when it is kept only.
-    pub(super) hook: Option<(String, String)>,
+    /// Logical hooks and their groups; none when it is kept only.
+    pub(super) hooks: BTreeSet<Hook>,
+    rank: Rank,
+}
+
+/// Name and group of a logical hook.
+pub(super) type Hook = (String, String);
+
+/// What a function is first of all, where it is several things.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// The driver's way to the hardware.
+    #[default]
+    Hardware,
+    /// Between the system call and the driver.
+    Path,
+    /// What user space calls, or the driver's operation.
+    End,
+    /// Pins memory, or sends the command.
+    Shared,
 }
 
 /// What the rules look at.
@@ -34,8 +52,8 @@ pub(super) struct Input<'a> {
 pub(super) struct Ends {
     pub(super) entries: BTreeSet<Id>,
     pub(super) operations: BTreeSet<Id>,
-    /// The driver has none of the operations that the verb asks for.
-    pub(super) no_operation: bool,
+    /// Why the verb ends in no operation of the driver; empty when it does.
+    pub(super) no_operation: &'static str,
 }
 
 /// Kept functions, and the ends of each verb.
@@ -44,7 +62,6 @@ pub(super) fn keep(input: &Input<'_>) -> (BTreeMap<Id, Keep>, Vec<Ends>) {
     let ends: Vec<Ends> = (0..input.rules.verbs.len())
         .map(|number| input.ends(number))
         .collect();
-    // The innermost first: a function that is an entry point and more stays one.
     for (number, ends) in ends.iter().enumerate() {
         input.hardware(number, ends, &mut out);
     }
@@ -68,15 +85,6 @@ impl Input<'_> {
         self.world.name(&self.graph.nodes[id])
     }
 
-    fn is_exported(&self, id: Id) -> bool {
-        match &self.graph.nodes[id] {
-            Node::Inside(module, function) => {
-                self.world.modules[*module].functions[*function].global
-            }
-            Node::Outside(_) => false,
-        }
-    }
-
     fn above_driver(&self, id: Id) -> bool {
         matches!(self.layers[id], Layer::Uverbs | Layer::Core)
     }
@@ -87,6 +95,7 @@ impl Input<'_> {
 
     fn ends(&self, number: usize) -> Ends {
         let verb = self.verb(number);
+        let mut offered = false;
         let mut all_operations = BTreeSet::new();
         for member in &verb.operations {
             let operation = Operation {
@@ -94,6 +103,7 @@ impl Input<'_> {
                 member: member.clone(),
             };
             let found = self.world.functions_behind(&operation);
+            offered |= !found.is_empty();
             all_operations.extend(found.iter().filter_map(|node| self.graph.id(node)));
         }
         let mut entries = BTreeSet::new();
@@ -108,27 +118,35 @@ impl Input<'_> {
             };
             // Only the operations that the entry point itself leads to: a driver
             // may have a second one that only the kernel's own users call.
-            let reached = self.graph.reached(&BTreeSet::from([id]), |n| self.above_driver(n));
+            let reached = self
+                .graph
+                .reached(&BTreeSet::from([id]), |n| self.above_driver(n));
             let mine: BTreeSet<Id> = reached
                 .iter()
                 .flat_map(|n| &self.graph.out[*n])
                 .filter(|n| all_operations.contains(n))
                 .copied()
                 .collect();
-            if verb.operations.is_empty() || !mine.is_empty() || all_operations.is_empty() {
+            if verb.operations.is_empty() || !mine.is_empty() || !offered {
                 entries.insert(id);
                 operations.extend(mine);
             }
         }
+        let no_operation = match (verb.operations.is_empty(), !offered) {
+            (true, _) => "",
+            (false, true) => "the driver has no operation",
+            (false, false) if operations.is_empty() => "no entry point reaches the operation",
+            (false, false) => "",
+        };
         Ends {
-            no_operation: !verb.operations.is_empty() && operations.is_empty(),
+            no_operation,
             entries,
             operations,
         }
     }
 
     /// A hook of this layer and verb, where the verb is chosen.
-    fn hook(&self, layer: &str, number: usize) -> Option<(String, String)> {
+    fn hook(&self, layer: &str, number: usize) -> Option<Hook> {
         let verb = self.verb(number);
         let group = match (layer, verb.group.as_str(), verb.name.as_str()) {
             (_, "none", _) => return None,
@@ -152,11 +170,18 @@ impl Input<'_> {
                 };
                 (name, group)
             });
-            merge(out, *id, number, why, hook);
+            merge(out, *id, Rank::End, number, why, hook);
         }
         for id in &ends.operations {
             let why = format!("{}: the driver's operation", verb.name);
-            merge(out, *id, number, why, self.hook("driver", number));
+            merge(
+                out,
+                *id,
+                Rank::End,
+                number,
+                why,
+                self.hook("driver", number),
+            );
         }
     }
 
@@ -167,10 +192,13 @@ impl Input<'_> {
         let path = self
             .graph
             .between(&ends.entries, &ends.operations, |id| self.above_driver(id));
-        let path: BTreeSet<Id> = path.into_iter().filter(|id| self.above_driver(*id)).collect();
+        let path: BTreeSet<Id> = path
+            .into_iter()
+            .filter(|id| self.above_driver(*id))
+            .collect();
         for id in &path {
             let why = format!("{}: between the system call and the driver", verb.name);
-            merge(out, *id, number, why, self.hook("core", number));
+            merge(out, *id, Rank::Path, number, why, self.hook("core", number));
         }
         for id in path.iter().flat_map(|id| &self.graph.out[*id]) {
             if self.above_driver(*id) && self.finds_address(*id) {
@@ -178,7 +206,7 @@ impl Input<'_> {
                 let hook = self
                     .hook("core", number)
                     .map(|_| ("core.address".to_owned(), "core".to_owned()));
-                merge(out, *id, number, why, hook);
+                merge(out, *id, Rank::Path, number, why, hook);
             }
         }
     }
@@ -210,11 +238,14 @@ impl Input<'_> {
             .between(&ends.operations, &commands, |id| self.below_operation(id));
         for id in way {
             let name = self.name(id);
-            let named = verb.names.iter().all(|words| word_in(name, words).is_some());
+            let named = verb
+                .names
+                .iter()
+                .all(|words| word_in(name, words).is_some());
             let ended = word_in(name, &self.rules.clean_up.names).is_some();
             if named && !ended && self.can_fail(id) && self.below_operation(id) {
                 let why = format!("{}: on the driver's way to the hardware", verb.name);
-                merge(out, id, number, why, None);
+                merge(out, id, Rank::Hardware, number, why, None);
             }
         }
     }
@@ -227,7 +258,13 @@ impl Input<'_> {
     fn command_ids(&self) -> BTreeSet<Id> {
         (0..self.graph.nodes.len())
             .filter(|id| self.below_operation(*id))
-            .filter(|id| self.rules.hardware.commands.iter().any(|c| c == self.name(*id)))
+            .filter(|id| {
+                self.rules
+                    .hardware
+                    .commands
+                    .iter()
+                    .any(|c| c == self.name(*id))
+            })
             .collect()
     }
 
@@ -247,26 +284,18 @@ impl Input<'_> {
                 })
                 .collect();
             for id in &found {
-                // The innermost that other modules call: a static one below it
-                // may be inlined in the next build.
-                let mut inner = self
+                // Every outer one passes its error on.
+                let inner = self
                     .graph
                     .reached(&BTreeSet::from([*id]), |n| found.contains(&n));
-                inner.remove(id);
-                let innermost =
-                    self.is_exported(*id) && !inner.iter().any(|n| self.is_exported(*n));
+                let innermost = inner.len() == 1;
                 let why = if innermost {
                     format!("returns struct {}: pins the memory", rule.returns)
                 } else {
                     format!("returns struct {}, as a chosen one does", rule.returns)
                 };
                 let hook = innermost.then(|| (rule.hook.clone(), rule.group.clone()));
-                let entry = out.entry(*id).or_default();
-                *entry = Keep {
-                    why,
-                    verbs: entry.verbs.clone(),
-                    hook,
-                };
+                replace(out, *id, why, hook);
             }
         }
     }
@@ -276,31 +305,45 @@ impl Input<'_> {
         let from: BTreeSet<Id> = ends.iter().flat_map(|e| e.entries.clone()).collect();
         let below = self.graph.reached(&from, |_| true);
         for id in self.command_ids().intersection(&below) {
-            let entry = out.entry(*id).or_default();
-            *entry = Keep {
-                why: "sends the command to the NIC".to_owned(),
-                verbs: entry.verbs.clone(),
-                hook: Some(("firmware.command".to_owned(), "firmware".to_owned())),
-            };
+            let hook = ("firmware.command".to_owned(), "firmware".to_owned());
+            replace(
+                out,
+                *id,
+                "sends the command to the NIC".to_owned(),
+                Some(hook),
+            );
         }
     }
 }
 
-/// Adds a reason. The later one wins, verbs add up, and a hook stays.
+/// Adds a reason. What the function is first of all tells why it is kept; of
+/// equal reasons the first does, and their hooks add up.
 fn merge(
     out: &mut BTreeMap<Id, Keep>,
     id: Id,
+    rank: Rank,
     verb: usize,
     why: String,
-    hook: Option<(String, String)>,
+    hook: Option<Hook>,
 ) {
     let entry = out.entry(id).or_default();
-    let same_verb = entry.verbs.is_empty() || entry.verbs.contains(&verb);
-    if same_verb || entry.hook.is_none() || hook.is_some() && entry.verbs.is_empty() {
-        entry.why = why;
-        entry.hook = hook.or(entry.hook.take());
-    }
     entry.verbs.insert(verb);
+    if rank > entry.rank || entry.why.is_empty() {
+        entry.why = why;
+        entry.hooks.clear();
+        entry.rank = rank;
+    }
+    if rank == entry.rank {
+        entry.hooks.extend(hook);
+    }
+}
+
+/// Gives a reason that all verbs share, instead of any other.
+fn replace(out: &mut BTreeMap<Id, Keep>, id: Id, why: String, hook: Option<Hook>) {
+    let entry = out.entry(id).or_default();
+    entry.why = why;
+    entry.rank = Rank::Shared;
+    entry.hooks = hook.into_iter().collect();
 }
 
 /// Whether a node is of a module at all.

@@ -12,6 +12,7 @@
 
 mod attach;
 mod code;
+mod command;
 mod diff;
 mod entry;
 mod error;
@@ -30,6 +31,7 @@ mod verdict;
 mod world;
 
 pub use attach::{Attachable, How};
+pub use command::{EXIT_WORSE, Outcome, SelectArgs, run};
 pub use diff::{Change, Difference, compare, read_old};
 pub use entry::Interface;
 pub use error::SelectError;
@@ -39,7 +41,7 @@ pub use rules::{
 };
 pub use selection::{
     EntryRow, FunctionRow, Funnel, HookRow, Layer, ModuleRow, NEAR_DEPTH, Rule, SCHEMA, Selection,
-    Verdict, VerbRow,
+    VerbRow, Verdict,
 };
 pub use text::{difference_text, selection_text};
 
@@ -211,7 +213,7 @@ fn analyse(
             });
         }
     }
-    let (names, _) = Names::of(&Types::whole(base)).map_err(|source| SelectError::Btf {
+    let names = Names::of(&Types::whole(base)).map_err(|source| SelectError::Btf {
         path: kernel.to_owned(),
         source,
         remedy: "name the kernel that belongs to these modules with --kernel",
@@ -219,7 +221,10 @@ fn analyse(
     let world = World::new(modules, base, &names, &rules.untyped)?;
     let entries = entry::entries(&world);
     if entries.is_empty() {
-        return Err(unknown(&world, "no uverbs_method_def and no uapi_definition"));
+        return Err(unknown(
+            &world,
+            "no uverbs_method_def and no uapi_definition",
+        ));
     }
     if world.tables_of("ib_device_ops").is_empty() {
         return Err(unknown(&world, "no table that fits struct ib_device_ops"));
@@ -265,7 +270,12 @@ fn layers(world: &World<'_>, graph: &Graph, rules: &Rules, driver: &str) -> Vec<
     graph.nodes.iter().map(of).collect()
 }
 
-fn assemble(input: &Input<'_>, rows: verdict::Rows, driver: &str, absent: Vec<String>) -> Selection {
+fn assemble(
+    input: &Input<'_>,
+    rows: verdict::Rows,
+    driver: &str,
+    absent: Vec<String>,
+) -> Selection {
     let modules = module_rows(input, driver);
     let rdma: BTreeSet<String> = modules
         .iter()

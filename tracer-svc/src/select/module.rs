@@ -199,8 +199,8 @@ impl Module {
                     if name.ends_with(".cold") || name.contains(".cold.") {
                         self.cold.insert((section.0, start), end);
                     } else if !name.starts_with("__pfx_") {
-                        let load_time = place.name.starts_with(".init")
-                            || place.name.starts_with(".exit");
+                        let load_time =
+                            place.name.starts_with(".init") || place.name.starts_with(".exit");
                         let found = Function {
                             name,
                             section: section.0,
@@ -259,11 +259,19 @@ impl Module {
         let mut before = (0, 0);
         for function in &mut self.functions {
             // Not before the end of the function that stands in front.
-            let free = if before.0 == function.section { before.1 } else { 0 };
+            let free = if before.0 == function.section {
+                before.1
+            } else {
+                0
+            };
             let low = function.start.saturating_sub(SITE_DISTANCE).max(free);
             let high = (function.start + SITE_DISTANCE).min(function.end);
-            let mut near = sites.range((function.section, low)..(function.section, high));
-            function.traceable = near.next().is_some();
+            // In a damaged module functions may overlap.
+            function.traceable = low < high
+                && sites
+                    .range((function.section, low)..(function.section, high))
+                    .next()
+                    .is_some();
             before = (function.section, function.end);
         }
     }
@@ -341,7 +349,11 @@ fn mod_info(file: &object::File<'_>) -> Result<ModInfo, String> {
         let line = String::from_utf8_lossy(line);
         match line.split_once('=') {
             Some(("vermagic", value)) => {
-                value.split(' ').next().unwrap_or_default().clone_into(&mut out.release);
+                value
+                    .split(' ')
+                    .next()
+                    .unwrap_or_default()
+                    .clone_into(&mut out.release);
             }
             Some(("depends", value)) => {
                 let names = value.split(',').filter(|n| !n.is_empty());
@@ -363,13 +375,12 @@ fn sections(file: &object::File<'_>) -> Result<HashMap<usize, Section>, String> 
             .name()
             .map_err(|e| format!("section {}: {e}", section.index().0))?;
         let code = section.kind() == SectionKind::Text;
-        let wanted = code
-            || matches!(
+        let wanted =
+            code || matches!(
                 section.kind(),
                 SectionKind::Data | SectionKind::ReadOnlyData | SectionKind::ReadOnlyDataWithRel
-            )
-            || name == "__mcount_loc"
-            || name == "__patchable_function_entries";
+            ) || name == "__mcount_loc"
+                || name == "__patchable_function_entries";
         if !wanted || name.starts_with(".debug") {
             continue;
         }

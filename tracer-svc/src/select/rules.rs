@@ -151,7 +151,10 @@ impl Rules {
         let mut names = std::collections::BTreeSet::new();
         for verb in &rules.verbs {
             if !names.insert(&verb.name) {
-                return Err(SelectError::Rules(format!("verb {} stands twice", verb.name)));
+                return Err(SelectError::Rules(format!(
+                    "verb {} stands twice",
+                    verb.name
+                )));
             }
         }
         for arch in [Arch::Amd64, Arch::Arm64] {

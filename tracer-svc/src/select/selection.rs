@@ -115,9 +115,9 @@ pub struct FunctionRow {
     pub rule: Rule,
     /// Why.
     pub why: String,
-    /// The logical hook that it serves; empty when not chosen.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub hook: String,
+    /// The logical hooks that it serves; none when not chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<String>,
     /// How a hook could be attached.
     pub attach: Attachable,
 }

@@ -48,14 +48,17 @@ pub(super) struct Slot {
 pub(super) struct Names {
     structs: HashMap<Vec<u8>, u32>,
     functions: HashMap<Vec<u8>, u32>,
+    /// Values of enums that describe uverbs' tables.
+    constants: HashMap<String, u32>,
 }
 
+/// How the names of those begin.
+const CONSTANTS: [&[u8]; 2] = [b"UAPI_DEF_", b"IB_USER_VERBS_"];
+
 impl Names {
-    /// Structs with members, and functions: the first of each name. Functions
-    /// whose name stands twice are told apart by nothing and are left out.
-    pub(super) fn of(types: &Types<'_>) -> Result<(Self, Vec<String>), BtfError> {
+    /// Structs with members, and functions: the first of each name.
+    pub(super) fn of(types: &Types<'_>) -> Result<Self, BtfError> {
         let mut out = Self::default();
-        let mut twice = Vec::new();
         for found in types.own_types() {
             let (id, found) = found?;
             match found.kind {
@@ -65,14 +68,24 @@ impl Names {
                 }
                 Kind::Func => {
                     let name = types.string(found.name)?.to_vec();
-                    if out.functions.insert(name.clone(), id).is_some() {
-                        twice.push(String::from_utf8_lossy(&name).into_owned());
-                    }
+                    out.functions.entry(name).or_insert(id);
                 }
+                Kind::Enum => out.add_constants(types, &found)?,
                 _ => {}
             }
         }
-        Ok((out, twice))
+        Ok(out)
+    }
+
+    fn add_constants(&mut self, types: &Types<'_>, found: &Type<'_>) -> Result<(), BtfError> {
+        for pair in found.extra.chunks_exact(8) {
+            let name = types.string(u32_of(pair, 0))?;
+            if CONSTANTS.iter().any(|prefix| name.starts_with(prefix)) {
+                let name = String::from_utf8_lossy(name).into_owned();
+                self.constants.entry(name).or_insert(u32_of(pair, 4));
+            }
+        }
+        Ok(())
     }
 
     /// Id of a function of this name.
@@ -98,7 +111,7 @@ impl<'a> Shapes<'a> {
     /// # Errors
     /// The BTF is broken.
     pub(super) fn new(types: Types<'a>, base: &'a Names) -> Result<Self, BtfError> {
-        let (own, _) = Names::of(&types)?;
+        let own = Names::of(&types)?;
         let mut derived: HashMap<u32, Vec<u32>> = HashMap::new();
         for id in own.structs.values() {
             let found = types.get(*id)?;
@@ -342,18 +355,14 @@ impl<'a> Shapes<'a> {
         signature_of(&self.types, self.function_id(function)?).ok()
     }
 
-    /// Values of an enum that begin with a prefix, by value.
-    pub(super) fn enum_values(&self, prefix: &str) -> HashMap<u32, String> {
+    /// Names of constants that begin with a prefix, by value; the module's own
+    /// before the kernel's.
+    pub(super) fn constants(&self, prefix: &str) -> HashMap<u32, String> {
         let mut out = HashMap::new();
-        for found in self.types.own_types().flatten() {
-            let (_, found) = found;
-            if found.kind != Kind::Enum {
-                continue;
-            }
-            for pair in found.extra.chunks_exact(8) {
-                let name = self.name(u32_of(pair, 0));
+        for names in [self.base, &self.own] {
+            for (name, value) in &names.constants {
                 if name.starts_with(prefix) {
-                    out.entry(u32_of(pair, 4)).or_insert(name);
+                    out.insert(*value, name.clone());
                 }
             }
         }
@@ -399,7 +408,9 @@ pub(super) fn belongs(base: &Blob, own: &Blob) -> Result<(), String> {
                 return Err(format!("type {id} has its name inside another name"));
             }
             if type_id != 0 && types.get(type_id).is_err() {
-                return Err(format!("type {id} refers to type {type_id}, which is not there"));
+                return Err(format!(
+                    "type {id} refers to type {type_id}, which is not there"
+                ));
             }
         }
         if found.kind == Kind::Func {

@@ -19,10 +19,17 @@ fn write_selection(out: &mut String, selection: &Selection, all: bool) -> std::f
     let s = selection;
     writeln!(out, "{} {}, driver {}", s.release, s.arch, s.driver)?;
     for name in &s.absent_modules {
-        writeln!(out, "  {name} is not in the directory: its functions are not followed")?;
+        writeln!(
+            out,
+            "  {name} is not in the directory: its functions are not followed"
+        )?;
     }
     for module in s.modules.iter().filter(|m| !m.has_btf) {
-        writeln!(out, "  {} has no BTF: its indirect calls are not followed", module.module)?;
+        writeln!(
+            out,
+            "  {} has no BTF: its indirect calls are not followed",
+            module.module
+        )?;
     }
     writeln!(out)?;
     funnel(out, s)?;
@@ -50,6 +57,14 @@ fn funnel(out: &mut String, s: &Selection) -> std::fmt::Result {
     for (name, count) in steps {
         writeln!(out, "{count:>7}  {name}")?;
     }
+    let served = s.hooks.iter().filter(|h| h.missing.is_empty());
+    let (thirteen, others): (Vec<_>, Vec<_>) = served.partition(|h| h.group == "thirteen");
+    writeln!(
+        out,
+        "         for {} of the 13 logical hooks and {} others",
+        thirteen.len(),
+        others.len()
+    )?;
     writeln!(
         out,
         "         besides: {} functions of the firmware layer and {} of the kernel are reached,\n         {} indirect calls lead nowhere known",
@@ -61,7 +76,11 @@ fn funnel(out: &mut String, s: &Selection) -> std::fmt::Result {
 
 fn verbs(out: &mut String, s: &Selection) -> std::fmt::Result {
     let near = format!("DEPTH<={NEAR_DEPTH}");
-    writeln!(out, "{:<14} {:>7} {near:>8} {:>5} {:>6}", "VERB", "REACHED", "KEPT", "CHOSEN")?;
+    writeln!(
+        out,
+        "{:<14} {:>7} {near:>8} {:>5} {:>6}",
+        "VERB", "REACHED", "KEPT", "CHOSEN"
+    )?;
     for verb in &s.verbs {
         if verb.reachable == 0 {
             continue;
@@ -83,7 +102,11 @@ fn verbs(out: &mut String, s: &Selection) -> std::fmt::Result {
 fn hooks(out: &mut String, s: &Selection) -> std::fmt::Result {
     let width = s.hooks.iter().map(|h| h.hook.len()).max().unwrap_or(0);
     let groups = s.hooks.iter().map(|h| h.group.len()).max().unwrap_or(0);
-    writeln!(out, "{:<width$}  {:<groups$}  {:<9}  SERVED BY", "HOOK", "GROUP", "HOW")?;
+    writeln!(
+        out,
+        "{:<width$}  {:<groups$}  {:<9}  SERVED BY",
+        "HOOK", "GROUP", "HOW"
+    )?;
     for hook in &s.hooks {
         let served = if hook.missing.is_empty() {
             hook.functions.join(" ")
@@ -135,8 +158,15 @@ fn functions(out: &mut String, s: &Selection, all: bool) -> std::fmt::Result {
         }
     }
     if !all {
-        let removed = s.functions.len() - s.functions.iter().filter(|r| r.verdict != Verdict::Removed).count();
-        writeln!(out, "\n{removed} more are reached and removed; --all shows each with its reason")?;
+        let removed = s.functions.len()
+            - s.functions
+                .iter()
+                .filter(|r| r.verdict != Verdict::Removed)
+                .count();
+        writeln!(
+            out,
+            "\n{removed} more are reached and removed; --all shows each with its reason"
+        )?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::graph::Id;
 use super::keep::{Ends, Input, Keep, is_inside, keep};
 use super::rules::{Effect, word_in};
 use super::selection::{
-    EntryRow, FunctionRow, Funnel, HookRow, Layer, NEAR_DEPTH, Rule, Verdict, VerbRow,
+    EntryRow, FunctionRow, Funnel, HookRow, Layer, NEAR_DEPTH, Rule, VerbRow, Verdict,
 };
 use super::world::Node;
 use crate::btf::ReturnKind;
@@ -37,7 +37,11 @@ pub(super) fn apply(input: &Input<'_>) -> Rows {
         kept,
         ends,
         depths,
-        effects: input.entries.iter().map(|e| input.rules.effect(&e.method)).collect(),
+        effects: input
+            .entries
+            .iter()
+            .map(|e| input.rules.effect(&e.method))
+            .collect(),
     };
     judge.rows()
 }
@@ -84,9 +88,9 @@ impl Judge<'_, '_> {
             Node::Outside(_) => "vmlinux".to_owned(),
         };
         let (verdict, rule, why) = self.judge(id, &reaching, attach.how);
-        let hook = match (verdict, self.kept.get(&id)) {
-            (Verdict::Chosen, Some(keep)) => keep.hook.as_ref().map(|(name, _)| name.clone()),
-            _ => None,
+        let hooks = match (verdict, self.kept.get(&id)) {
+            (Verdict::Chosen, Some(keep)) => keep.hooks.iter().map(|(n, _)| n.clone()).collect(),
+            _ => Vec::new(),
         };
         FunctionRow {
             function: input.world.name(node).to_owned(),
@@ -98,13 +102,13 @@ impl Judge<'_, '_> {
             verdict,
             rule,
             why,
-            hook: hook.unwrap_or_default(),
+            hooks,
             attach,
         }
     }
 
     fn layer(&self, id: Id) -> Layer {
-        match self.kept.get(&id).and_then(|k| k.hook.as_ref()) {
+        match self.kept.get(&id).and_then(|k| k.hooks.first()) {
             Some((name, _)) if name.starts_with("memory.") => Layer::Memory,
             Some((name, _)) if name.starts_with("firmware.") => Layer::Firmware,
             _ => self.input.layers[id],
@@ -118,7 +122,8 @@ impl Judge<'_, '_> {
             .iter()
             .filter(|entry| matches!(self.effects[**entry], Effect::Verbs(_)));
         let near = verbs.filter_map(of).min();
-        near.or_else(|| reaching.iter().filter_map(of).min()).unwrap_or(0)
+        near.or_else(|| reaching.iter().filter_map(of).min())
+            .unwrap_or(0)
     }
 
     fn verb_names(&self, reaching: &[usize]) -> Vec<String> {
@@ -145,7 +150,7 @@ impl Judge<'_, '_> {
             return (Verdict::Removed, Rule::Generic, why);
         }
         if let Some(keep) = self.kept.get(&id) {
-            return match (how, keep.hook.is_some()) {
+            return match (how, !keep.hooks.is_empty()) {
                 (How::Not, _) => {
                     let why = format!("{}; cannot be hooked", keep.why);
                     (Verdict::Removed, Rule::Traceable, why)
@@ -170,14 +175,21 @@ impl Judge<'_, '_> {
             !reaching.is_empty() && reaching.iter().all(|entry| self.effects[*entry] == *wanted)
         };
         if only(&Effect::ReadOnly) {
-            return (Rule::ReadOnly, "reached by read-only calls alone".to_owned());
+            return (
+                Rule::ReadOnly,
+                "reached by read-only calls alone".to_owned(),
+            );
         }
         if let Some(word) = word_in(name, &rules.read_only.names) {
             return (Rule::ReadOnly, format!("its name says `{word}`"));
         }
         let share = reaching.len() * 100 / self.depths.len().max(1);
         if share > rules.generic.share_percent {
-            let why = format!("{} of {} entry points pass through it", reaching.len(), self.depths.len());
+            let why = format!(
+                "{} of {} entry points pass through it",
+                reaching.len(),
+                self.depths.len()
+            );
             return (Rule::Generic, why);
         }
         // Clean-up before the words of rule 2: `mlx5_core_destroy_eq` ends.
@@ -294,20 +306,15 @@ impl Judge<'_, '_> {
     fn hook_rows(&self, rows: &[FunctionRow]) -> Vec<HookRow> {
         let mut out: BTreeMap<String, HookRow> = BTreeMap::new();
         for (id, keep) in &self.kept {
-            let Some((name, group)) = &keep.hook else { continue };
-            let row = &rows[*id];
-            let hook = out.entry(name.clone()).or_insert_with(|| HookRow {
-                hook: name.clone(),
-                group: group.clone(),
-                functions: Vec::new(),
-                how: How::Not,
-                missing: String::new(),
-            });
-            if row.verdict == Verdict::Chosen {
-                hook.functions.push(format!("{}:{}", row.module, row.function));
-                hook.how = hook.how.min(row.attach.how);
-            } else if hook.missing.is_empty() {
-                hook.missing = format!("{}: {}", row.function, row.attach.why);
+            for (name, group) in &keep.hooks {
+                let hook = out.entry(name.clone()).or_insert_with(|| HookRow {
+                    hook: name.clone(),
+                    group: group.clone(),
+                    functions: Vec::new(),
+                    how: How::Not,
+                    missing: String::new(),
+                });
+                add_function(hook, &rows[*id]);
             }
         }
         for (number, verb) in self.input.rules.verbs.iter().enumerate() {
@@ -332,10 +339,10 @@ impl Judge<'_, '_> {
     fn add_missing(&self, number: usize, out: &mut BTreeMap<String, HookRow>) {
         let verb = &self.input.rules.verbs[number];
         let ends = &self.ends[number];
-        if ends.no_operation {
+        if !ends.no_operation.is_empty() {
             let hook = format!("driver.{}", verb.name);
             missing(out, &hook, &verb.group, || {
-                format!("the driver has no operation {}", verb.operations.join(" or "))
+                format!("{} {}", ends.no_operation, verb.operations.join(" or "))
             });
         }
         if ends.entries.is_empty() {
@@ -344,6 +351,16 @@ impl Judge<'_, '_> {
                 format!("uverbs has no method {}", verb.methods.join(" or "))
             });
         }
+    }
+}
+
+fn add_function(hook: &mut HookRow, row: &FunctionRow) {
+    if row.verdict == Verdict::Chosen {
+        hook.functions
+            .push(format!("{}:{}", row.module, row.function));
+        hook.how = hook.how.min(row.attach.how);
+    } else if hook.missing.is_empty() {
+        hook.missing = format!("{}: {}", row.function, row.attach.why);
     }
 }
 
@@ -373,7 +390,10 @@ pub(super) fn funnel(rows: &[FunctionRow], rdma: &BTreeSet<String>) -> Funnel {
         after_read_only: left(Rule::ReadOnly),
         after_generic: left(Rule::Generic),
         after_clean_up: left(Rule::CleanUp),
-        kept: mine.iter().filter(|r| r.verdict != Verdict::Removed).count(),
+        kept: mine
+            .iter()
+            .filter(|r| r.verdict != Verdict::Removed)
+            .count(),
         chosen: mine.iter().filter(|r| r.verdict == Verdict::Chosen).count(),
     }
 }

@@ -132,7 +132,11 @@ impl<'a> World<'a> {
                     let found = self.functions_behind(&operation);
                     // With tables, but none that has this member: not offered.
                     if found.is_empty() && self.tables_of(&operation.owner).is_empty() {
-                        self.note(module, function, format!("{}.{}", operation.owner, operation.member));
+                        self.note(
+                            module,
+                            function,
+                            format!("{}.{}", operation.owner, operation.member),
+                        );
                     }
                     out.extend(found);
                 }

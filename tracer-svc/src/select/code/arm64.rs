@@ -337,10 +337,7 @@ fn wide(operand: Operand) -> Option<Register> {
 }
 
 fn written(operand: Operand) -> Vec<Step> {
-    register(operand)
-        .map(Step::Clobber)
-        .into_iter()
-        .collect()
+    register(operand).map(Step::Clobber).into_iter().collect()
 }
 
 fn narrow(number: u16) -> Option<Register> {

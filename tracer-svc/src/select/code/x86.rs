@@ -339,4 +339,3 @@ fn grow(distance: i64) -> Step {
         distance,
     }
 }
-
