@@ -148,11 +148,11 @@ impl Port for DpdkPort {
         let n = u16::try_from(frames.len())
             .unwrap_or(BURST_U16)
             .min(BURST_U16);
+        let (id, mbufs) = (self.device.id(), frames.as_mut_ptr().cast());
         // SAFETY: the first n tokens are null or mbufs that are theirs alone, laid out as
         // pointers; those that are sent are cleared below. This handle is the only user
         // of the device's queue 0.
-        let sent =
-            unsafe { sys::rdmesh_tx_burst(self.device.id(), 0, frames.as_mut_ptr().cast(), n) };
+        let sent = unsafe { sys::rdmesh_tx_burst(id, 0, mbufs, n) };
         let sent = usize::from(sent).min(frames.len());
         frames[..sent].fill_with(HeldMbuf::default);
         sent
