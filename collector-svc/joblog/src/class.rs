@@ -83,7 +83,9 @@ impl fmt::Display for Class {
 
 /// A text that names no class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no class; write one of syscall, cleanup, network, memory_access, device, gpu, oom, config, hang, follow_on, cannot_tell")]
+#[error(
+    "{0:?} is no class; write one of syscall, cleanup, network, memory_access, device, gpu, oom, config, hang, follow_on, cannot_tell"
+)]
 pub struct ClassError(String);
 
 impl FromStr for Class {

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::class::{Class, Kind, RuleId, Weight};
 use crate::clean::{clean, text};
-use crate::moment::{self, LineMoment};
 use crate::extract;
+use crate::moment::{self, LineMoment};
 use crate::reading::{Reading, Segment};
 use crate::rules::{ClassSource, RuleSet};
 
@@ -108,7 +108,10 @@ pub struct LineReport {
     pub excerpt: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the form that serde asks for"
+)]
 const fn is_zero(count: &usize) -> bool {
     *count == 0
 }
@@ -245,7 +248,12 @@ impl Classifier {
             .enumerate()
             .filter_map(|(at, one)| {
                 let next = starts.get(at + 1).copied().unwrap_or(line.len());
-                let segment = segment(one, &heads, at.checked_sub(1).map(|p| accepted[p].end), next);
+                let segment = segment(
+                    one,
+                    &heads,
+                    at.checked_sub(1).map(|p| accepted[p].end),
+                    next,
+                );
                 self.understand(line, one, segment)
             })
             .collect()
@@ -321,16 +329,18 @@ impl Classifier {
             return None;
         }
         let found = rule.pattern.captures_at(line, one.start)?;
-        Some(Reading {
-            line,
-            rule,
-            words: &self.rules.words,
-            found,
-            segment,
-            start: one.start,
-            end: one.end,
-        }
-        .finding())
+        Some(
+            Reading {
+                line,
+                rule,
+                words: &self.rules.words,
+                found,
+                segment,
+                start: one.start,
+                end: one.end,
+            }
+            .finding(),
+        )
     }
 }
 
@@ -351,7 +361,10 @@ fn segment(one: &Candidate, heads: &[usize], previous: Option<usize>, next: usiz
 /// The text around a message.
 fn excerpt(line: &[u8], start: usize, end: usize) -> String {
     let from = start.saturating_sub(EXCERPT_BEFORE_BYTES);
-    let to = line.len().min(end.max(from + EXCERPT_BYTES)).min(from + 2 * EXCERPT_BYTES);
+    let to = line
+        .len()
+        .min(end.max(from + EXCERPT_BYTES))
+        .min(from + 2 * EXCERPT_BYTES);
     text(&line[from..to]).trim().to_owned()
 }
 

@@ -70,10 +70,7 @@ mod tests {
 
     #[test]
     fn colours_are_taken_out() {
-        assert_eq!(
-            clean(b"\x1b[1;31mNCCL\x1b[0m WARN").as_ref(),
-            b"NCCL WARN"
-        );
+        assert_eq!(clean(b"\x1b[1;31mNCCL\x1b[0m WARN").as_ref(), b"NCCL WARN");
         assert_eq!(clean(b"\x1b]0;title\x07NCCL").as_ref(), b"NCCL");
         assert_eq!(clean(b"a\x1bMb").as_ref(), b"ab");
         assert_eq!(clean(b"\x1b[31").as_ref(), b"31".as_slice());

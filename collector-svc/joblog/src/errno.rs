@@ -52,7 +52,7 @@ fn texts() -> &'static Texts {
             errnos,
             names: fixed(r"(?-u)\b(E[A-Z0-9]{2,})\b"),
             numbers: fixed(
-                r"(?i-u)(?:\berrno[ =:]*\(?|\berr(?:or)?(?: code)?[ =:(]+-|\bRC[ =:]+-?|\bret(?:val|urn(?:ed)?)?[ =:(]+-|failed[ ,:]*(?:with )?\(?-|\[-|\(-|status[ =:]+-|rc[ =]+-)(\d{1,4})\b",
+                r"(?i-u)(?:\berrno[ =:]*\(?-?|\berr(?:or)?(?: code)?[ =:(]+-|\bRC[ =:]+-?|\bret(?:val|urn(?:ed)?)?[ =:(]+-|failed[ ,:]*(?:with )?\(?-|\bunknown error -?|\berror(?:[ _]code)?[ =]+|\[-|\(-|status[ =:]+-|rc[ =]+-)(\d{1,4})\b",
             ),
         }
     })
@@ -91,7 +91,17 @@ pub(crate) fn find(window: &[u8]) -> Option<String> {
         })
         .or_else(|| {
             let found = texts.numbers.captures(window)?;
-            name_of_number(found.get(1)?.as_bytes())
+            let number = found.get(1)?.as_bytes();
+            // `returned -1` says that a call failed, and not that it was EPERM.
+            let says_errno = found
+                .get(0)?
+                .as_bytes()
+                .to_ascii_lowercase()
+                .starts_with(b"errno");
+            if number == b"1" && !says_errno {
+                return None;
+            }
+            name_of_number(number)
         })
 }
 
@@ -111,8 +121,14 @@ mod tests {
             let found = find(line.as_bytes());
             assert!(found.is_some(), "{name}: {text}");
         }
-        assert_eq!(find(b"failed: Cannot allocate memory"), Some("ENOMEM".into()));
-        assert_eq!(find(b"failed: Operation timed out"), Some("ETIMEDOUT".into()));
+        assert_eq!(
+            find(b"failed: Cannot allocate memory"),
+            Some("ENOMEM".into())
+        );
+        assert_eq!(
+            find(b"failed: Operation timed out"),
+            Some("ETIMEDOUT".into())
+        );
     }
 
     #[test]
@@ -125,6 +141,10 @@ mod tests {
         assert_eq!(found("err(-22)"), Some("EINVAL".into()));
         assert_eq!(found("RC: -22"), Some("EINVAL".into()));
         assert_eq!(found("Failed to allocate pd[-12]"), Some("ENOMEM".into()));
+        assert_eq!(found("Unknown error 524"), Some("ENOTSUPP".into()));
+        assert_eq!(found("ibv_poll_cq() returned -1"), None);
+        assert_eq!(found("with errno -22"), Some("EINVAL".into()));
+        assert_eq!(found("errno 1"), Some("EPERM".into()));
         assert_eq!(found("len 12 of 14"), None);
         assert_eq!(name_of_number(b"-110"), Some("ETIMEDOUT".into()));
         assert_eq!(name_of_number(b"99999"), None);

@@ -124,12 +124,18 @@ mod tests {
     #[test]
     fn peers() {
         let named = |line: &str| peer(line.as_bytes());
-        assert_eq!(named("from peer 10.1.2.3<44206> with"), Some("10.1.2.3<44206>".into()));
+        assert_eq!(
+            named("from peer 10.1.2.3<44206> with"),
+            Some("10.1.2.3<44206>".into())
+        );
         assert_eq!(
             named("Connection closed by remote peer node-7.x<571>"),
             Some("node-7.x<571>".into())
         );
-        assert_eq!(named("from peer fe80::1%ib0<53249> with"), Some("fe80::1%ib0<53249>".into()));
+        assert_eq!(
+            named("from peer fe80::1%ib0<53249> with"),
+            Some("fe80::1%ib0<53249>".into())
+        );
         assert_eq!(named("from peer with error 5"), None);
     }
 

@@ -106,7 +106,9 @@ fn wall(found: &Captures<'_>) -> Option<LineMoment> {
     let epoch = Date::from_calendar_date(1970, Month::January, 1).ok()?;
     let days = i64::from(date.to_julian_day() - epoch.to_julian_day());
     let seconds = days * 86_400 + of_day(found, 4)? - offset_s(found.get(8).map(|m| m.as_bytes()));
-    let ns = seconds.checked_mul(NS_PER_S)?.checked_add(fraction_ns(found, 7))?;
+    let ns = seconds
+        .checked_mul(NS_PER_S)?
+        .checked_add(fraction_ns(found, 7))?;
     Some(LineMoment {
         clock: Clock::Wall,
         ns,
@@ -180,10 +182,19 @@ mod tests {
     fn times_of_launchers_and_loggers() {
         let wall = |s: i64, ns: i64| Some((Clock::Wall, s * NS_PER_S + ns));
         assert_eq!(at("[1970-01-02 00:00:01] x"), wall(86_401, 0));
-        assert_eq!(at("2019-06-02T16:13:44.884Z: y"), wall(1_559_492_024, 884_000_000));
+        assert_eq!(
+            at("2019-06-02T16:13:44.884Z: y"),
+            wall(1_559_492_024, 884_000_000)
+        );
         assert_eq!(at("1970-01-01T02:00:00+02:00 z"), wall(0, 0));
-        assert_eq!(at("[1592334393.744042] [H:1:0]"), wall(1_592_334_393, 744_042_000));
-        assert_eq!(at("[ 1632.420956] ib"), Some((Clock::Boot, 1_632_420_956_000)));
+        assert_eq!(
+            at("[1592334393.744042] [H:1:0]"),
+            wall(1_592_334_393, 744_042_000)
+        );
+        assert_eq!(
+            at("[ 1632.420956] ib"),
+            Some((Clock::Boot, 1_632_420_956_000))
+        );
         let glog = at("E1030 07:53:11.382602  9073 x.cpp:1]").unwrap();
         let torch = at("[rank1]:[E1030 07:53:11.382602467 P.cpp:1]").unwrap();
         assert_eq!(glog.0, Clock::Yearless);

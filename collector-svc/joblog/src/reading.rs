@@ -63,10 +63,16 @@ impl Reading<'_> {
         } else {
             Weight::Root
         };
-        let before = &self.line[self.segment.from.max(self.start.saturating_sub(SUBJECT_REACH_BYTES))
+        let before = &self.line[self
+            .segment
+            .from
+            .max(self.start.saturating_sub(SUBJECT_REACH_BYTES))
             ..self.start];
-        let from_match = &self.line
-            [self.start..self.segment.to.min(self.end.saturating_add(SUBJECT_REACH_BYTES))];
+        let from_match = &self.line[self.start
+            ..self
+                .segment
+                .to
+                .min(self.end.saturating_add(SUBJECT_REACH_BYTES))];
         let subject = |find: fn(&[u8]) -> Option<String>| find(from_match).or_else(|| find(before));
         Finding {
             rule: self.rule.id.clone(),
@@ -110,12 +116,17 @@ impl Reading<'_> {
                 let told = self
                     .capture("errno")
                     .and_then(|told| errno::name_of_number(told).or_else(|| errno::find(told)));
-                let to = self.segment.to.min(self.end.saturating_add(ERRNO_REACH_BYTES));
-                let behind = &self.line[self.end..to];
-                let before = &self.line
-                    [self.segment.from.max(self.start.saturating_sub(ERRNO_REACH_BYTES))..self.start];
-                told.or_else(|| errno::find(&self.line[self.start..self.end]))
-                    .or_else(|| errno::find(behind))
+                let to = self
+                    .segment
+                    .to
+                    .min(self.end.saturating_add(ERRNO_REACH_BYTES));
+                let from_match = &self.line[self.start..to];
+                let before = &self.line[self
+                    .segment
+                    .from
+                    .max(self.start.saturating_sub(ERRNO_REACH_BYTES))
+                    ..self.start];
+                told.or_else(|| errno::find(from_match))
                     .or_else(|| errno::find(before))
             }
         }
@@ -130,7 +141,9 @@ impl Reading<'_> {
         };
         let by_errno = errno.and_then(|errno| {
             let mut entries = self.rule.by_errno.iter();
-            entries.find(|(name, _)| name == errno).map(|(_, class)| *class)
+            entries
+                .find(|(name, _)| name == errno)
+                .map(|(_, class)| *class)
         });
         if let Some(class) = by_errno {
             return plain(class);
@@ -167,7 +180,9 @@ impl Reading<'_> {
     }
 
     fn event(&self) -> Verdict {
-        let known = self.capture("event").and_then(|event| self.words.event(event));
+        let known = self
+            .capture("event")
+            .and_then(|event| self.words.event(event));
         Verdict {
             class: known.map_or(Class::CannotTell, |event| event.class),
             weak: known.is_some_and(|event| event.weak),

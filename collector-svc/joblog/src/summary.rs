@@ -132,7 +132,11 @@ impl Summarizer {
             }
             return;
         }
-        if self.best.as_ref().is_none_or(|best| precedes(report, &best.report)) {
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|best| precedes(report, &best.report))
+        {
             self.best = Some(decision());
         }
         self.group(report);
@@ -182,7 +186,8 @@ impl Summarizer {
 
     /// What all lines together say.
     pub fn finish(mut self, rules: &str) -> Summary {
-        self.groups.sort_by_key(|group| std::cmp::Reverse(group.weight));
+        self.groups
+            .sort_by_key(|group| std::cmp::Reverse(group.weight));
         let mut peers: Vec<PeerCount> = self
             .peers
             .into_iter()
@@ -192,7 +197,10 @@ impl Summarizer {
         peers.truncate(SHOWN_PEERS);
         let counts = Class::ALL.iter().zip(self.counts);
         Summary {
-            class: self.best.as_ref().map_or(Class::CannotTell, |best| best.report.class),
+            class: self
+                .best
+                .as_ref()
+                .map_or(Class::CannotTell, |best| best.report.class),
             first_consequence: self.consequence.filter(|_| self.best.is_none()),
             decision: self.best,
             lines: self.lines,

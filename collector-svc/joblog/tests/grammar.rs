@@ -1,22 +1,22 @@
 //! Launchers, colours, interleaving, five generations of a grammar: the same
 //! message in every dress says the same.
 
+use std::sync::LazyLock;
+
 use rdmesh_joblog::summary::Summarizer;
 use rdmesh_joblog::{Class, Classifier, LineReport, RuleSet, Summary};
 
-fn classifier() -> Classifier {
-    Classifier::new(RuleSet::builtin().unwrap())
-}
+static CLASSIFIER: LazyLock<Classifier> =
+    LazyLock::new(|| Classifier::new(RuleSet::builtin().unwrap()));
 
 fn read(line: &str) -> LineReport {
-    classifier().classify(1, line.as_bytes())
+    CLASSIFIER.classify(1, line.as_bytes())
 }
 
 fn summary(lines: &[&str]) -> Summary {
-    let classifier = classifier();
     let mut summarizer = Summarizer::new();
     for (number, line) in (1..).zip(lines) {
-        summarizer.observe(None, &classifier.classify(number, line.as_bytes()));
+        summarizer.observe(None, &CLASSIFIER.classify(number, line.as_bytes()));
     }
     summarizer.finish("test")
 }
@@ -46,7 +46,10 @@ fn every_launcher_prefix_is_looked_through() {
             format!("{prefix}{message}"),
             format!("{prefix}{message}\r"),
             format!("\u{1b}[33m{prefix}\u{1b}[0m\u{1b}[1;31m{message}\u{1b}[0m"),
-            format!("{prefix}{}", message.replace("NCCL", "\u{1b}[1mNC\u{1b}[0mCL")),
+            format!(
+                "{prefix}{}",
+                message.replace("NCCL", "\u{1b}[1mNC\u{1b}[0mCL")
+            ),
         ] {
             let report = read(&dress);
             assert_eq!(report.class, Class::Syscall, "{dress:?}");
@@ -70,8 +73,16 @@ fn five_generations_of_one_completion() {
     ] {
         let report = read(line);
         assert_eq!(report.class, Class::Network, "{line}");
-        assert_eq!(report.status.as_deref(), Some("IBV_WC_RETRY_EXC_ERR"), "{line}");
-        assert_eq!((report.status_code, report.vendor_err.as_deref()), (Some(12), Some("129")), "{line}");
+        assert_eq!(
+            report.status.as_deref(),
+            Some("IBV_WC_RETRY_EXC_ERR"),
+            "{line}"
+        );
+        assert_eq!(
+            (report.status_code, report.vendor_err.as_deref()),
+            (Some(12), Some("129")),
+            "{line}"
+        );
         assert_eq!(report.errno, None, "a status is no errno: {line}");
         assert_eq!(report.peer.is_some(), line.contains("10.0.0.1"), "{line}");
         assert_eq!(report.device.is_some(), line.contains("hca"), "{line}");
@@ -83,7 +94,11 @@ fn the_cause_among_interleaved_messages_is_found() {
     let flush = "n1:1:2 [0] NCCL WARN NET/IB : Got completion with error 5, opcode 0, len 0, vendor err 249";
     let closed = "n2:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n9<41>";
     let cause = "n3:1:2 [4] ibvwrap.cc:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_4:1, curr state INIT, next state RTR";
-    let orders = [[flush, closed, cause], [cause, flush, closed], [closed, cause, flush]];
+    let orders = [
+        [flush, closed, cause],
+        [cause, flush, closed],
+        [closed, cause, flush],
+    ];
     for order in orders {
         let report = read(&order.concat());
         assert_eq!(report.class, Class::Syscall, "{order:?}");
@@ -93,13 +108,21 @@ fn the_cause_among_interleaved_messages_is_found() {
         assert_eq!(report.further_messages, 2);
     }
     // The neighbour's errno is not taken.
-    let glued = read("Call to ibv_create_qp failedn2:1:2 [0] NCCL WARN Call to ibv_destroy_qp failed with error Device or resource busy");
-    assert_eq!((glued.verb.as_deref(), glued.errno), (Some("ibv_create_qp"), None));
+    let glued = read(
+        "Call to ibv_create_qp failedn2:1:2 [0] NCCL WARN Call to ibv_destroy_qp failed with error Device or resource busy",
+    );
+    assert_eq!(
+        (glued.verb.as_deref(), glued.errno),
+        (Some("ibv_create_qp"), None)
+    );
 }
 
 #[test]
 fn a_long_line_has_its_cause_at_the_end() {
-    let line = format!("{}NCCL WARN Call to ibv_reg_mr failed with error Bad address", "x".repeat(1_000_000));
+    let line = format!(
+        "{}NCCL WARN Call to ibv_reg_mr failed with error Bad address",
+        "x".repeat(1_000_000)
+    );
     let report = read(&line);
     assert_eq!(report.errno.as_deref(), Some("EFAULT"));
     assert!(report.excerpt.len() < 2_000);
@@ -111,10 +134,10 @@ fn utf16_and_binary_are_read_through() {
         .bytes()
         .flat_map(|byte| [byte, 0])
         .collect();
-    assert_eq!(classifier().classify(1, &wide).class, Class::Syscall);
+    assert_eq!(CLASSIFIER.classify(1, &wide).class, Class::Syscall);
     let mut binary = vec![0xff, 0xfe, 0x00, 0x9f];
     binary.extend(b"NCCL WARN Call to ibv_reg_mr failed\xff\xff");
-    assert_eq!(classifier().classify(1, &binary).class, Class::Syscall);
+    assert_eq!(CLASSIFIER.classify(1, &binary).class, Class::Syscall);
 }
 
 #[test]
@@ -122,7 +145,10 @@ fn a_dumped_cqe_is_decoded() {
     let words = read("00000000 00005204 0a0006ee 0031bed0");
     assert_eq!(words.status.as_deref(), Some("IBV_WC_LOC_PROT_ERR"));
     let bytes = read("[  10.0] 00000030: 00 00 00 00 00 00 81 15 0a 00 08 5d 00 00 3c d2");
-    assert_eq!((bytes.class, bytes.vendor_err.as_deref()), (Class::Network, Some("81")));
+    assert_eq!(
+        (bytes.class, bytes.vendor_err.as_deref()),
+        (Class::Network, Some("81"))
+    );
     assert_eq!(read("00000000 00000000 00000000 00000000").rule, None);
 }
 
@@ -137,7 +163,10 @@ fn consequences_clean_up_and_read_only_lines_never_decide() {
     ]);
     assert_eq!((none.class, none.decision), (Class::CannotTell, None));
     let first = none.first_consequence.unwrap();
-    assert_eq!((first.report.line, first.report.class), (1, Class::FollowOn));
+    assert_eq!(
+        (first.report.line, first.report.class),
+        (1, Class::FollowOn)
+    );
 
     let some = summary(&[
         "NCCL WARN Net : Connection closed by remote peer n2<5>",
@@ -165,7 +194,6 @@ fn the_earliest_cause_by_time_wins_also_when_it_stands_later() {
 
 #[test]
 fn a_summary_is_bounded_whatever_the_log_holds() {
-    let classifier = classifier();
     let mut summarizer = Summarizer::new();
     for number in 1..=20_000 {
         let line = format!(
@@ -173,7 +201,7 @@ fn a_summary_is_bounded_whatever_the_log_holds() {
             number % 250,
             number / 250
         );
-        summarizer.observe(None, &classifier.classify(number, line.as_bytes()));
+        summarizer.observe(None, &CLASSIFIER.classify(number, line.as_bytes()));
     }
     let summary = summarizer.finish("test");
     assert!(summary.causes.len() <= 64 && summary.peers.len() <= 5);

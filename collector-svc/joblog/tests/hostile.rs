@@ -83,8 +83,14 @@ fn lines_end_in_every_way() {
     assert_eq!(reports(b"\n\n").len(), 2);
     let with_return = reports(b"a\r\nNCCL WARN Call to ibv_reg_mr failed\r\nlast");
     assert_eq!(with_return.len(), 3);
-    assert_eq!((with_return[1].line, with_return[1].class), (2, Class::Syscall));
-    assert_eq!(reports(b"NCCL WARN Call to ibv_reg_mr failed")[0].class, Class::Syscall);
+    assert_eq!(
+        (with_return[1].line, with_return[1].class),
+        (2, Class::Syscall)
+    );
+    assert_eq!(
+        reports(b"NCCL WARN Call to ibv_reg_mr failed")[0].class,
+        Class::Syscall
+    );
 }
 
 #[test]
@@ -117,7 +123,8 @@ fn a_reader_that_fails_says_at_which_line() {
             Ok(4)
         }
     }
-    let error = classify_stream(Failing(false), &CLASSIFIER, |_| Ok::<(), Infallible>(())).unwrap_err();
+    let error =
+        classify_stream(Failing(false), &CLASSIFIER, |_| Ok::<(), Infallible>(())).unwrap_err();
     assert_eq!(error.to_string(), "line 3 could not be read: disk gone");
     let stopped = classify_stream(&b"a\nb\n"[..], &CLASSIFIER, |_| Err("enough"));
     assert!(matches!(stopped, Err(StreamError::Sink("enough"))));
@@ -174,7 +181,8 @@ proptest! {
             prop_assert_eq!(report.weight, rdmesh_joblog::Weight::Never);
         }
         let text = serde_json::to_string(&report).unwrap();
-        prop_assert!(text.starts_with("{\"line\":1,\"class\":\""));
+        let opening = r#"{"line":1,"class":""#;
+        prop_assert!(text.starts_with(opening));
         for finding in CLASSIFIER.findings(&line) {
             prop_assert!(finding.start <= finding.end);
         }

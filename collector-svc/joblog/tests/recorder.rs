@@ -8,7 +8,11 @@ use rdmesh_joblog::flight::{self, Dump, State, Verdict, analyse};
 type Operation = (u64, &'static str, &'static str);
 
 fn json(version: &str, members: &str, operations: &[Operation]) -> Vec<u8> {
-    let key = if version.starts_with('1') { "seq_id" } else { "collective_seq_id" };
+    let key = if version.starts_with('1') {
+        "seq_id"
+    } else {
+        "collective_seq_id"
+    };
     let mut entries = String::new();
     for (place, (sequence, what, state)) in operations.iter().enumerate() {
         let comma = if place == 0 { "" } else { "," };
@@ -73,7 +77,10 @@ fn pickle(version: &str, members: &str, operations: &[Operation]) -> Vec<u8> {
     out
 }
 
-const DONE: [Operation; 2] = [(1, "broadcast", "completed"), (2, "all_reduce", "completed")];
+const DONE: [Operation; 2] = [
+    (1, "broadcast", "completed"),
+    (2, "all_reduce", "completed"),
+];
 
 fn with_third(state: &'static str) -> Vec<Operation> {
     let mut operations = DONE.to_vec();
@@ -103,7 +110,10 @@ fn both_forms_and_every_version_say_the_same() {
     // The first recorders wrote the list of entries alone.
     let oldest = b"\x80\x02](}(X\x05\x00\x00\x00pg_idK\x00X\x06\x00\x00\x00seq_idK\x07X\x05\x00\x00\x00stateX\x09\x00\x00\x00completedue.";
     let oldest = dump(oldest, 0);
-    assert_eq!((oldest.version.as_str(), oldest.entries[0].sequence), ("0", 7));
+    assert_eq!(
+        (oldest.version.as_str(), oldest.entries[0].sequence),
+        ("0", 7)
+    );
 }
 
 #[test]
@@ -113,10 +123,19 @@ fn the_rank_that_never_entered_is_named() {
     let report = analyse(&[dump(&waiting, 0), dump(&waiting, 1), dump(&behind, 2)]);
     let group = &report.groups[0];
     assert_eq!(group.verdict, Verdict::NotEntered);
-    assert_eq!((group.sequence, group.operation.as_str()), (3, "nccl:all_gather"));
-    assert_eq!((&group.entered[..], &group.never_entered[..]), (&[0, 1][..], &[2][..]));
+    assert_eq!(
+        (group.sequence, group.operation.as_str()),
+        (3, "nccl:all_gather")
+    );
+    assert_eq!(
+        (&group.entered[..], &group.never_entered[..]),
+        (&[0, 1][..], &[2][..])
+    );
     assert_eq!((&group.behind[..], group.behind_at), (&[2][..], Some(2)));
-    assert_eq!((&report.missing_ranks[..], &group.no_dump[..]), (&[3][..], &[3][..]));
+    assert_eq!(
+        (&report.missing_ranks[..], &group.no_dump[..]),
+        (&[3][..], &[3][..])
+    );
     assert_eq!(group.description, "default_pg");
     assert_eq!(group.since_ns, 1_003);
 }
@@ -153,7 +172,10 @@ fn a_rank_that_entered_nothing_is_behind_all() {
     let report = analyse(&[dump(&waiting, 0), dump(&nothing, 1)]);
     let group = &report.groups[0];
     assert_eq!((group.verdict, group.sequence), (Verdict::NotEntered, 0));
-    assert_eq!((&group.never_entered[..], group.behind_at), (&[1][..], None));
+    assert_eq!(
+        (&group.never_entered[..], group.behind_at),
+        (&[1][..], None)
+    );
 }
 
 #[test]

@@ -83,7 +83,9 @@ pub fn analyse(dumps: &[Dump]) -> FlightReport {
     let mut tracks: BTreeMap<&str, BTreeMap<u32, Track<'_>>> = BTreeMap::new();
     let mut ranks = BTreeSet::new();
     for (place, dump) in dumps.iter().enumerate() {
-        let rank = dump.rank.unwrap_or_else(|| u32::try_from(place).unwrap_or(u32::MAX));
+        let rank = dump
+            .rank
+            .unwrap_or_else(|| u32::try_from(place).unwrap_or(u32::MAX));
         ranks.insert(rank);
         *report.versions.entry(dump.version.clone()).or_default() += 1;
         if !dump.version_known {
@@ -107,13 +109,21 @@ pub fn analyse(dumps: &[Dump]) -> FlightReport {
         .filter_map(|(name, group)| {
             let mut finding = finding(group, &ranks, tracks.get(name)?)?;
             (*name).clone_into(&mut finding.group);
-            finding.description = descriptions.get(name).copied().unwrap_or_default().to_owned();
+            finding.description = descriptions
+                .get(name)
+                .copied()
+                .unwrap_or_default()
+                .to_owned();
             Some(finding)
         })
         .collect();
     report.groups.sort_by_key(|group| {
         let done = group.verdict == Verdict::Completed;
-        let since = if group.since_ns == 0 { i64::MAX } else { group.since_ns };
+        let since = if group.since_ns == 0 {
+            i64::MAX
+        } else {
+            group.since_ns
+        };
         (done, since, group.verdict)
     });
     report.ranks = ranks.into_iter().collect();
@@ -123,13 +133,18 @@ pub fn analyse(dumps: &[Dump]) -> FlightReport {
 
 fn follow<'a>(dump: &'a Dump, rank: u32, tracks: &mut BTreeMap<&'a str, BTreeMap<u32, Track<'a>>>) {
     for entry in dump.entries.iter().filter(|entry| !entry.p2p) {
-        let track = tracks.entry(&entry.group).or_default().entry(rank).or_default();
+        let track = tracks
+            .entry(&entry.group)
+            .or_default()
+            .entry(rank)
+            .or_default();
         track.last = track.last.max(Some(entry.sequence));
         // Of a coalesced group every part has the number: the least far one counts.
-        let call = track
-            .calls
-            .entry(entry.sequence)
-            .or_insert((&entry.operation, entry.state, entry.created_ns));
+        let call = track.calls.entry(entry.sequence).or_insert((
+            &entry.operation,
+            entry.state,
+            entry.created_ns,
+        ));
         call.1 = call.1.min(entry.state);
     }
     for (group, last) in &dump.last_enqueued {
@@ -191,8 +206,18 @@ fn finding(
             .filter(|rank| call(rank).is_some_and(|(_, state, _)| *state != State::Completed))
             .copied()
             .collect(),
-        since_ns: entered.iter().filter_map(call).map(|call| call.2).filter(|at| *at > 0).min().unwrap_or(0),
-        behind: never_entered.iter().filter(|rank| last_of(rank) == slowest).copied().collect(),
+        since_ns: entered
+            .iter()
+            .filter_map(call)
+            .map(|call| call.2)
+            .filter(|at| *at > 0)
+            .min()
+            .unwrap_or(0),
+        behind: never_entered
+            .iter()
+            .filter(|rank| last_of(rank) == slowest)
+            .copied()
+            .collect(),
         behind_at: slowest.filter(|_| behind),
         entered,
         never_entered,
@@ -226,5 +251,9 @@ fn first_pending(tracks: &BTreeMap<u32, Track<'_>>) -> Option<u64> {
 }
 
 fn first_seen(tracks: &BTreeMap<u32, Track<'_>>) -> Option<u64> {
-    tracks.values().filter_map(|track| track.calls.keys().next()).copied().min()
+    tracks
+        .values()
+        .filter_map(|track| track.calls.keys().next())
+        .copied()
+        .min()
 }

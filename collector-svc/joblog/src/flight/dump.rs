@@ -106,7 +106,10 @@ pub(super) fn from_values(values: &Values<'_>) -> Result<Dump, DumpError> {
         if version.is_none() && !known.iter().any(|key| root.get(key).is_some()) {
             return Err(DumpError::Shape("it has neither a version nor entries"));
         }
-        (root.get("entries"), version.unwrap_or_else(|| "0".to_owned()))
+        (
+            root.get("entries"),
+            version.unwrap_or_else(|| "0".to_owned()),
+        )
     } else {
         (Some(root), "0".to_owned())
     };
@@ -120,7 +123,9 @@ pub(super) fn from_values(values: &Values<'_>) -> Result<Dump, DumpError> {
     };
     let mut names = BTreeMap::new();
     if let Some(entries) = entries {
-        let items = entries.items().ok_or(DumpError::Shape("its entries are no list"))?;
+        let items = entries
+            .items()
+            .ok_or(DumpError::Shape("its entries are no list"))?;
         for item in items.filter(|item| item.is_dict()) {
             if let Some(entry) = entry(item, &mut names) {
                 dump.entries.push(entry);
@@ -139,10 +144,12 @@ pub(super) fn from_values(values: &Values<'_>) -> Result<Dump, DumpError> {
 fn entry(item: View<'_>, names: &mut BTreeMap<String, String>) -> Option<Entry> {
     let number = item.get("pg_id").and_then(View::name);
     // (name, description) from 2.0 on; the name alone for a while before.
-    let name = item.get("process_group").and_then(|group| match group.items() {
-        Some(mut parts) => parts.next().and_then(View::name),
-        None => group.name(),
-    });
+    let name = item
+        .get("process_group")
+        .and_then(|group| match group.items() {
+            Some(mut parts) => parts.next().and_then(View::name),
+            None => group.name(),
+        });
     if let (Some(number), Some(name)) = (&number, &name) {
         names.insert(number.clone(), name.clone());
     }
@@ -155,7 +162,10 @@ fn entry(item: View<'_>, names: &mut BTreeMap<String, String>) -> Option<Entry> 
         group: name.or(number).unwrap_or_default(),
         sequence: u64::try_from(sequence).ok()?,
         p2p: item.get("is_p2p").and_then(View::bool).unwrap_or(false),
-        operation: item.get("profiling_name").and_then(View::name).unwrap_or_default(),
+        operation: item
+            .get("profiling_name")
+            .and_then(View::name)
+            .unwrap_or_default(),
         state: State::of(&state),
         created_ns: item.get("time_created_ns").and_then(View::int).unwrap_or(0),
     })
@@ -166,12 +176,17 @@ fn read_config(config: View<'_>, dump: &mut Dump) {
         let Some(name) = key.name() else {
             continue;
         };
-        let ranks = value.get("ranks").map_or_else(Vec::new, |ranks| match ranks.items() {
-            Some(items) => items
-                .filter_map(|rank| u32::try_from(rank.int()?).ok())
-                .collect(),
-            None => ranks.name().map(|text| ranks_of_text(&text)).unwrap_or_default(),
-        });
+        let ranks = value
+            .get("ranks")
+            .map_or_else(Vec::new, |ranks| match ranks.items() {
+                Some(items) => items
+                    .filter_map(|rank| u32::try_from(rank.int()?).ok())
+                    .collect(),
+                None => ranks
+                    .name()
+                    .map(|text| ranks_of_text(&text))
+                    .unwrap_or_default(),
+            });
         let description = value.get("desc").and_then(View::name).unwrap_or_default();
         dump.groups.insert(name, GroupConfig { description, ranks });
     }
@@ -180,7 +195,8 @@ fn read_config(config: View<'_>, dump: &mut Dump) {
 fn read_status(status: View<'_>, names: &BTreeMap<String, String>, dump: &mut Dump) {
     for (key, value) in status.pairs() {
         let last = value.get("last_enqueued_collective").and_then(View::int);
-        let (Some(key), Some(last)) = (key.name(), last.and_then(|last| u64::try_from(last).ok())) else {
+        let (Some(key), Some(last)) = (key.name(), last.and_then(|last| u64::try_from(last).ok()))
+        else {
             continue;
         };
         let name = names.get(&key).cloned().unwrap_or(key);

@@ -113,20 +113,35 @@ fn entry(raw: &RawEntry, names: &mut BTreeMap<String, String>) -> Option<Entry> 
     if let (Some(number), Some(name)) = (&number, &name) {
         names.insert(number.clone(), name.clone());
     }
-    let sequence = raw.collective_seq_id.as_ref().or(raw.seq_id.as_ref())?.int()?;
+    let sequence = raw
+        .collective_seq_id
+        .as_ref()
+        .or(raw.seq_id.as_ref())?
+        .int()?;
     Some(Entry {
         group: name.or(number).unwrap_or_default(),
         sequence: u64::try_from(sequence).ok()?,
         p2p: raw.is_p2p.as_ref().and_then(Loose::int).unwrap_or(0) != 0,
-        operation: raw.profiling_name.as_ref().and_then(Loose::text).unwrap_or_default(),
+        operation: raw
+            .profiling_name
+            .as_ref()
+            .and_then(Loose::text)
+            .unwrap_or_default(),
         state: State::of(&raw.state.as_ref().and_then(Loose::text).unwrap_or_default()),
-        created_ns: raw.time_created_ns.as_ref().and_then(Loose::int).unwrap_or(0),
+        created_ns: raw
+            .time_created_ns
+            .as_ref()
+            .and_then(Loose::int)
+            .unwrap_or(0),
     })
 }
 
 fn group((name, raw): (String, RawConfig)) -> (String, GroupConfig) {
     let ranks = match raw.ranks {
-        Some(Loose::Ranks(ranks)) => ranks.into_iter().filter_map(|rank| u32::try_from(rank).ok()).collect(),
+        Some(Loose::Ranks(ranks)) => ranks
+            .into_iter()
+            .filter_map(|rank| u32::try_from(rank).ok())
+            .collect(),
         Some(Loose::Text(text)) => ranks_of_text(&text),
         _ => Vec::new(),
     };

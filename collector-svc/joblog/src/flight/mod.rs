@@ -33,7 +33,9 @@ pub enum Format {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DumpError {
     /// Longer than [`MAX_DUMP_BYTES`].
-    #[error("the dump has {0} bytes; at most {MAX_DUMP_BYTES} are read: lower TORCH_NCCL_TRACE_BUFFER_SIZE")]
+    #[error(
+        "the dump has {0} bytes; at most {MAX_DUMP_BYTES} are read: lower TORCH_NCCL_TRACE_BUFFER_SIZE"
+    )]
     TooLong(usize),
     /// A pickle that would call something, or is broken.
     #[error("the pickle is refused at byte {at}: {reason}")]
@@ -60,9 +62,15 @@ pub fn sniff(start: &[u8]) -> Option<Format> {
     let text = start.trim_ascii_start();
     let window = &text[..text.len().min(SNIFF_BYTES)];
     let holds = |key: &[u8]| memchr::memmem::find(window, key).is_some();
-    let keys: [&[u8]; 4] = [b"\"pg_config\"", b"\"entries\"", b"\"pg_status\"", b"\"nccl_comm_state\""];
+    let keys: [&[u8]; 4] = [
+        b"\"pg_config\"",
+        b"\"entries\"",
+        b"\"pg_status\"",
+        b"\"nccl_comm_state\"",
+    ];
     let version = holds(b"\"version\"") && holds(b"\"nccl_version\"");
-    (text.starts_with(b"{") && (version || keys.iter().any(|key| holds(key)))).then_some(Format::Json)
+    (text.starts_with(b"{") && (version || keys.iter().any(|key| holds(key))))
+        .then_some(Format::Json)
 }
 
 /// How far the keys of a JSON dump are looked for.

@@ -82,7 +82,9 @@ impl<'a> Reader<'a> {
             b'N' | 0x88 | 0x89 | b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' => {
                 self.number(code)?;
             }
-            b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.string(code)?,
+            b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => {
+                self.string(code)?
+            }
             b']' | b')' | 0x8f | b'l' | b't' | 0x85 | 0x86 | 0x87 | 0x91 | b'a' | b'e' | 0x90 => {
                 self.list(code)?;
             }
@@ -153,7 +155,8 @@ impl<'a> Reader<'a> {
             }
             b'U' | 0x8c | b'C' => usize::from(self.byte()?),
             b'T' | b'X' | b'B' => self.length4()?,
-            _ => usize::try_from(u64::from_le_bytes(self.array()?)).map_err(|_| "a text is too long")?,
+            _ => usize::try_from(u64::from_le_bytes(self.array()?))
+                .map_err(|_| "a text is too long")?,
         };
         let start = self.at;
         self.take(length)?;
@@ -170,8 +173,14 @@ impl<'a> Reader<'a> {
             }
             0x85..=0x87 => {
                 let length = usize::from(code - 0x84);
-                let from = self.stack.len().checked_sub(length).filter(|from| self.floor() <= *from);
-                let items = self.stack.split_off(from.ok_or("the stack is too short for a tuple")?);
+                let from = self
+                    .stack
+                    .len()
+                    .checked_sub(length)
+                    .filter(|from| self.floor() <= *from);
+                let items = self
+                    .stack
+                    .split_off(from.ok_or("the stack is too short for a tuple")?);
                 self.count(items.len())?;
                 self.push(Node::List(items))
             }
@@ -232,7 +241,8 @@ impl<'a> Reader<'a> {
         };
         if matches!(code, b'g' | b'h' | b'j') {
             let id = self.memo.get(slot).copied().flatten();
-            self.stack.push(id.ok_or("it refers to something that was not remembered")?);
+            self.stack
+                .push(id.ok_or("it refers to something that was not remembered")?);
             return Ok(());
         }
         // A memo has no more slots than there are values.
@@ -273,7 +283,9 @@ impl<'a> Reader<'a> {
         if self.stack.len() <= self.floor() {
             return Err("the stack is empty".to_owned());
         }
-        self.stack.pop().ok_or_else(|| "the stack is empty".to_owned())
+        self.stack
+            .pop()
+            .ok_or_else(|| "the stack is empty".to_owned())
     }
 
     fn pop_mark(&mut self) -> Step<Vec<Id>> {
@@ -297,11 +309,15 @@ impl<'a> Reader<'a> {
     }
 
     fn length4(&mut self) -> Step<usize> {
-        usize::try_from(u32::from_le_bytes(self.array()?)).map_err(|_| "a length is too long".to_owned())
+        usize::try_from(u32::from_le_bytes(self.array()?))
+            .map_err(|_| "a length is too long".to_owned())
     }
 
     fn take(&mut self, length: usize) -> Step<&'a [u8]> {
-        let end = self.at.checked_add(length).filter(|end| *end <= self.input.len());
+        let end = self
+            .at
+            .checked_add(length)
+            .filter(|end| *end <= self.input.len());
         let end = end.ok_or("it is cut: the dump was not written to its end")?;
         let bytes = &self.input[self.at..end];
         self.at = end;
@@ -366,7 +382,13 @@ mod tests {
         for bytes in [&proto0[..], proto2, proto4] {
             let values = read(bytes).unwrap();
             let root = values.root();
-            let list: Vec<i64> = root.get("a").unwrap().items().unwrap().filter_map(|v| v.int()).collect();
+            let list: Vec<i64> = root
+                .get("a")
+                .unwrap()
+                .items()
+                .unwrap()
+                .filter_map(|v| v.int())
+                .collect();
             assert_eq!(list, [1, 2, -3]);
             let tuple = root.get("b").unwrap();
             let first = tuple.items().unwrap().next().unwrap();

@@ -29,8 +29,8 @@ const DFA_LITERAL_BYTES: usize = 32 << 10;
 
 /// What a pattern may capture.
 const CAPTURES: [&str; 12] = [
-    "verb", "action", "object", "errno", "code", "status", "syndrome", "event", "device", "peer", "rank",
-    "vendor",
+    "verb", "action", "object", "errno", "code", "status", "syndrome", "event", "device", "peer",
+    "rank", "vendor",
 ];
 
 /// Where a rule's class comes from.
@@ -76,12 +76,17 @@ pub(crate) fn compile(files: &[RuleFile], revision: String) -> Result<RuleSet, R
     let mut literals = Literals::default();
     for file in files {
         for entry in &file.rules {
-            let number = u16::try_from(rules.len()).ok().filter(|_| rules.len() < MAX_RULES);
+            let number = u16::try_from(rules.len())
+                .ok()
+                .filter(|_| rules.len() < MAX_RULES);
             let Some(number) = number else {
                 return Err(file.refuse(&entry.id, format!("more than {MAX_RULES} rules")));
             };
             if !seen.insert(entry.id.get_ref().as_str()) {
-                let reason = format!("the rule {} stands here twice; rename one", entry.id.get_ref());
+                let reason = format!(
+                    "the rule {} stands here twice; rename one",
+                    entry.id.get_ref()
+                );
                 return Err(file.refuse(&entry.id, reason));
             }
             literals.add(file, entry, number)?;
@@ -89,7 +94,9 @@ pub(crate) fn compile(files: &[RuleFile], revision: String) -> Result<RuleSet, R
         }
     }
     let prefilter = literals.automaton().map_err(|reason| RulesError {
-        file: files.first().map_or_else(String::new, |file| file.name.clone()),
+        file: files
+            .first()
+            .map_or_else(String::new, |file| file.name.clone()),
         line: 1,
         reason,
     })?;
@@ -159,7 +166,10 @@ fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
         .flatten()
         .find(|name| !CAPTURES.contains(name))
     {
-        let reason = format!("nothing is done with the capture {name:?}; known: {}", CAPTURES.join(", "));
+        let reason = format!(
+            "nothing is done with the capture {name:?}; known: {}",
+            CAPTURES.join(", ")
+        );
         return Err(file.refuse(&entry.pattern, reason));
     }
     let class = match entry.class.get_ref().as_str() {
@@ -172,7 +182,10 @@ fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
     let mut by_errno = Vec::new();
     for (name, text) in &entry.by_errno {
         if !errno::is_name(name) {
-            return Err(file.refuse(text, format!("{name:?} is no errno; write a name such as ETIMEDOUT")));
+            return Err(file.refuse(
+                text,
+                format!("{name:?} is no errno; write a name such as ETIMEDOUT"),
+            ));
         }
         by_errno.push((name.clone(), words::class(file, text)?));
     }
@@ -186,7 +199,11 @@ fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
         by_errno,
         weak: entry.weak,
         fallback: entry.fallback,
-        examples: entry.examples.iter().map(|text| text.get_ref().clone()).collect(),
+        examples: entry
+            .examples
+            .iter()
+            .map(|text| text.get_ref().clone())
+            .collect(),
     })
 }
 
@@ -204,7 +221,12 @@ fn errno_source(
         Some(name) if errno::is_name(name) => Ok(ErrnoSource::Fixed(name.to_owned())),
         Some(name) => Err(told.map_or_else(
             || file.refuse(&entry.id, "no errno"),
-            |at| file.refuse(at, format!("{name:?} is no errno; write find, off, or a name such as EINVAL")),
+            |at| {
+                file.refuse(
+                    at,
+                    format!("{name:?} is no errno; write find, off, or a name such as EINVAL"),
+                )
+            },
         )),
     }
 }
@@ -236,7 +258,10 @@ fn check_example(
             None => Ok(()),
             Some(other) => Err(file.refuse(
                 example,
-                format!("the example of {id} answers to {}, which should let it pass", other.rule),
+                format!(
+                    "the example of {id} answers to {}, which should let it pass",
+                    other.rule
+                ),
             )),
         };
     }
@@ -245,7 +270,12 @@ fn check_example(
     }
     let reason = findings.first().map_or_else(
         || format!("the pattern of {id}, or its literals, does not match this example"),
-        |other| format!("this example of {id} answers to {}, which stands before it", other.rule),
+        |other| {
+            format!(
+                "this example of {id} answers to {}, which stands before it",
+                other.rule
+            )
+        },
     );
     Err(file.refuse(example, reason))
 }

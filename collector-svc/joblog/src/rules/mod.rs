@@ -17,8 +17,9 @@ use file::RuleFile;
 
 /// The built-in files, from the most to the least specific: an earlier rule
 /// takes its piece of a line before a later one.
-const BUILTIN: [(&str, &str); 11] = [
+const BUILTIN: [(&str, &str); 12] = [
     ("words.toml", include_str!("../../rules/words.toml")),
+    ("ordinary.toml", include_str!("../../rules/ordinary.toml")),
     ("nccl.toml", include_str!("../../rules/nccl.toml")),
     ("ucx.toml", include_str!("../../rules/ucx.toml")),
     ("nvshmem.toml", include_str!("../../rules/nvshmem.toml")),

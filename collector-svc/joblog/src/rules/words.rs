@@ -79,22 +79,22 @@ const ACTIONS: [(&str, &[&str]); 4] = [
     (
         "cleanup",
         &[
-            "destr", "dereg", "de-reg", "unreg", "un-reg", "dealloc", "free", "clos", "releas", "unmap",
-            "delet", "remov", "tear", "detach",
+            "destr", "dereg", "de-reg", "unreg", "un-reg", "dealloc", "free", "clos", "releas",
+            "unmap", "delet", "remov", "tear", "detach",
         ],
     ),
     (
         "create",
         &[
-            "creat", "alloc", "open", "regist", "reg", "mak", "init", "pin", "map", "setup", "set up",
-            "bind", "add", "new",
+            "creat", "alloc", "open", "regist", "reg", "mak", "init", "pin", "map", "setup",
+            "set up", "bind", "add", "new",
         ],
     ),
     (
         "modify",
         &[
-            "modif", "transit", "chang", "mov", "set", "bring", "updat", "resiz", "switch", "reset",
-            "adjust",
+            "modif", "transit", "chang", "mov", "set", "bring", "updat", "resiz", "switch",
+            "reset", "adjust",
         ],
     ),
     ("query", &["query", "quer", "get", "read", "find"]),
@@ -232,9 +232,11 @@ impl Words {
     pub(crate) fn verb_in_words(&self, action: &[u8], object: &[u8]) -> Option<Verb> {
         let verbs = self.objects.get(&squeeze(object))?;
         let action = squeeze(action);
-        let column = ACTIONS
-            .iter()
-            .position(|(_, starts)| starts.iter().any(|start| action.starts_with(&squeeze(start.as_bytes()))))?;
+        let column = ACTIONS.iter().position(|(_, starts)| {
+            starts
+                .iter()
+                .any(|start| action.starts_with(&squeeze(start.as_bytes())))
+        })?;
         verbs[column].as_deref().map(|name| self.verb(name))
     }
 
@@ -257,7 +259,10 @@ impl Words {
             let number = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
             self.event_by_number.get(&number)
         };
-        let at = self.event_by_text.find(text).or_else(|| by_number().copied())?;
+        let at = self
+            .event_by_text
+            .find(text)
+            .or_else(|| by_number().copied())?;
         Some(&self.events[at])
     }
 }
