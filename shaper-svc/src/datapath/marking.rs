@@ -93,7 +93,6 @@ impl Marker {
     }
 
     /// 32 random bits: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
-    #[expect(clippy::cast_possible_truncation, reason = "shifted down to 32 bits")]
     fn roll(&mut self) -> u32 {
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.dice;

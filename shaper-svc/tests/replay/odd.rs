@@ -34,8 +34,8 @@ fn options(accept_cut: bool) -> Options {
 }
 
 fn shots() -> Vec<Shot> {
-    (1..4)
-        .map(|n| roce(1_000_000_000 * n, 9, 1, 4, 60 + n as usize))
+    (1_u8..4)
+        .map(|n| roce(1_000_000_000 * u64::from(n), 9, 1, 4, 60 + usize::from(n)))
         .collect()
 }
 
