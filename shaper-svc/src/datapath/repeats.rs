@@ -110,6 +110,7 @@ impl Repeats {
 /// Place of the QP's line, which is begun if there is room; else of the last one.
 #[cold]
 fn line_for(window: &mut [Repeated; REPEATED_QPS], destination_qp: u32) -> u8 {
+    #[expect(clippy::cast_possible_truncation, reason = "there are eight")]
     const LAST: u8 = REPEATED_QPS as u8 - 1;
     for (place, line) in (0..LAST).zip(window) {
         if line.frames == 0 {
