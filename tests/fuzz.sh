@@ -38,9 +38,12 @@ for folder in shaper-svc/fuzz tracer-svc/fuzz; do
 	for name in "${names[@]}"; do
 		corpus=target/fuzz-corpus/$name
 		mkdir -p "$corpus"
+		# Well-formed input to begin with.
+		seeds=()
+		[ ! -d "$folder/seeds/$name" ] || seeds=("$folder/seeds/$name")
 		echo "fuzz: $name for $seconds s"
 		"target/fuzz/$target/release/$name" -max_total_time="$seconds" -max_len=4096 \
 			-timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-			-artifact_prefix="$corpus-" "$corpus"
+			-artifact_prefix="$corpus-" "$corpus" "${seeds[@]}"
 	done
 done
