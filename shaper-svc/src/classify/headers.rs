@@ -96,12 +96,36 @@ const PLAIN_ROCE6_BYTES: usize = 14 + 40 + PLAIN_SEGMENT_BYTES as usize;
 /// UDP and the transport header, bytes.
 const PLAIN_SEGMENT_BYTES: u16 = 8 + 12;
 
-/// One look at fixed places, where [`read`] goes step by step: the same as that for
-/// RoCEv2 over IPv4 without options or tags, nothing for any other frame.
+/// Frames by their type, where [`read`] need not go step by step.
+pub(super) enum Plain {
+    Ipv4,
+    Ipv6,
+    /// Neither IP nor tagged.
+    Link(Link),
+    /// Tagged, or cut short.
+    Other,
+}
+
+/// One look at the type.
+#[inline]
+pub(super) fn plain_kind(head: &[u8]) -> Plain {
+    let Some(header) = head.first_chunk::<14>() else {
+        return Plain::Other;
+    };
+    match u16::from_be_bytes([header[12], header[13]]) {
+        TYPE_IPV4 => Plain::Ipv4,
+        TYPE_IPV6 => Plain::Ipv6,
+        TYPE_8021Q | TYPE_8021AD | TYPE_QINQ => Plain::Other,
+        kind => Plain::Link(Link::of(header, kind)),
+    }
+}
+
+/// One look at fixed places of a frame whose type is IPv4: the same as [`read`] for
+/// RoCEv2 without options, nothing for any other frame.
 #[inline]
 pub(super) fn read_plain_roce4(head: &[u8]) -> Option<(u32, Bth)> {
     let head = head.first_chunk::<PLAIN_ROCE4_BYTES>()?;
-    let is_plain = head[12..15] == [0x08, 0x00, 0x45]
+    let is_plain = head[14] == 0x45
         && head[23] == UDP
         && head[36..38] == ROCE_PORT.to_be_bytes()
         && u16::from_be_bytes([head[20], head[21]]) & NOT_WHOLE == 0
@@ -111,30 +135,17 @@ pub(super) fn read_plain_roce4(head: &[u8]) -> Option<(u32, Bth)> {
     is_plain.then(|| (to, Bth::read(*bth)))
 }
 
-/// The same for RoCEv2 over IPv6 without extensions or tags.
+/// The same for RoCEv2 over IPv6 without extensions.
 #[inline]
 pub(super) fn read_plain_roce6(head: &[u8]) -> Option<(u128, Bth)> {
     let head = head.first_chunk::<PLAIN_ROCE6_BYTES>()?;
-    let is_plain = head[12..14] == [0x86, 0xdd]
-        && head[14] >> 4 == 6
+    let is_plain = head[14] >> 4 == 6
         && head[20] == UDP
         && head[56..58] == ROCE_PORT.to_be_bytes()
         && u16::from_be_bytes([head[18], head[19]]) >= PLAIN_SEGMENT_BYTES;
     let bth = head.last_chunk::<BTH_BYTES>()?;
     let to = head[38..54].first_chunk::<16>()?;
     is_plain.then(|| (u128::from_be_bytes(*to), Bth::read(*bth)))
-}
-
-/// The same for frames that are neither IP nor tagged.
-#[inline]
-pub(super) fn read_plain_link(head: &[u8]) -> Option<Link> {
-    let header = head.first_chunk::<14>()?;
-    let kind = u16::from_be_bytes([header[12], header[13]]);
-    let is_plain = !matches!(
-        kind,
-        TYPE_IPV4 | TYPE_IPV6 | TYPE_8021Q | TYPE_8021AD | TYPE_QINQ
-    );
-    is_plain.then(|| Link::of(header, kind))
 }
 
 /// Reads the first [`HEAD_BYTES`] of a frame.

@@ -20,7 +20,7 @@ pub use bth::{Bth, CNP_OPCODE};
 pub use head::head_of;
 pub use headers::{HEAD_BYTES, ROCE_PORT};
 
-use headers::Found;
+use headers::{Found, Plain};
 use key::Spread;
 
 /// What a header says of its frame.
@@ -78,13 +78,15 @@ impl Classifier {
     #[inline]
     #[must_use]
     pub fn classify(&self, head: &[u8]) -> Verdict {
-        let (key, kind) = if let Some((to, bth)) = headers::read_plain_roce4(head) {
-            (self.spread.roce4(to, bth.destination_qp), Kind::Roce(bth))
-        } else if let Some(link) = headers::read_plain_link(head) {
-            (self.spread.link(&link), Kind::Link)
-        } else if let Some((to, bth)) = headers::read_plain_roce6(head) {
-            (self.spread.roce6(to, bth.destination_qp), Kind::Roce(bth))
-        } else {
+        let plain = match headers::plain_kind(head) {
+            Plain::Ipv4 => headers::read_plain_roce4(head)
+                .map(|(to, bth)| (self.spread.roce4(to, bth.destination_qp), Kind::Roce(bth))),
+            Plain::Ipv6 => headers::read_plain_roce6(head)
+                .map(|(to, bth)| (self.spread.roce6(to, bth.destination_qp), Kind::Roce(bth))),
+            Plain::Link(link) => Some((self.spread.link(&link), Kind::Link)),
+            Plain::Other => None,
+        };
+        let Some((key, kind)) = plain else {
             return self.classify_any(head);
         };
         Verdict { key, kind }

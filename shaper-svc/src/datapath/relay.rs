@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,12 +45,12 @@ pub enum DataPathError {
 /// Longest sleep after a turn without frames: what a frame may wait on an idle wire.
 const LONGEST_REST_PS: u64 = 50_000 * PS_PER_NS;
 
-/// Systems wake a sleeper some 50 µs late: with an eighth of the catch-up there is
-/// enough left for that.
-const RESTS_IN_CATCH_UP: u64 = 8;
-
 /// A shorter sleep costs more than it gives.
-const SHORTEST_REST_PS: u64 = 10_000 * PS_PER_NS;
+const SHORTEST_REST_PS: u64 = 5_000 * PS_PER_NS;
+
+/// How much later than asked the system may wake the loop, ns. Unless told, it takes
+/// 50 µs, a frame at 250 Mbit/s.
+const WAKE_WITHIN: NonZeroU64 = NonZeroU64::MIN;
 
 /// How the loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +141,10 @@ impl<P: Port, C: Clock> DataPath<P, C> {
     /// fail, frames pass unshaped from then on, so that no host is cut off, and the
     /// link says why.
     pub fn run(&mut self, thread: &ThreadLink) {
+        if self.pacing.yields {
+            // A system that refuses wakes the loop later; that is counted as a poll gap.
+            let _ = rustix::thread::set_current_timer_slack(Some(WAKE_WITHIN));
+        }
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             while !thread.stop.load(Ordering::Relaxed) {
                 let moved = self.turn();
@@ -161,14 +166,14 @@ impl<P: Port, C: Clock> DataPath<P, C> {
         thread.ended.store(true, Ordering::Release);
     }
 
-    /// Leaves a core that is not the loop's own to others. A loop that merely yielded
-    /// would use up its share of the core with looking at empty ports, and would then
-    /// have to wait when frames come; one that has slept is let in at once.
+    /// Leaves a core that is not the loop's own to others, until a frame is due. A loop
+    /// that merely yielded would use up its share of the core with looking at empty
+    /// ports, and would then have to wait when frames come; one that has slept is let in
+    /// at once.
     fn rest(&self) {
-        let catch_ups = self.routes.iter().filter_map(Route::catch_up_ps);
-        let rest_ps = catch_ups.fold(LONGEST_REST_PS, |rest_ps, catch_up_ps| {
-            rest_ps.min(catch_up_ps / RESTS_IN_CATCH_UP)
-        });
+        let now_ps = self.clock.now_ps();
+        let rests = self.routes.iter().map(|route| route.rest_ps(now_ps));
+        let rest_ps = rests.fold(LONGEST_REST_PS, u64::min);
         if rest_ps < SHORTEST_REST_PS {
             std::thread::yield_now();
         } else {
@@ -220,7 +225,7 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             }
             thread.turns.fetch_add(1, Ordering::Relaxed);
             if moved == 0 && self.pacing.yields {
-                self.rest();
+                std::thread::sleep(Duration::from_nanos(LONGEST_REST_PS / PS_PER_NS));
             }
         }
         for (route, waiting) in self.routes.iter().zip(&mut waiting) {

@@ -10,7 +10,7 @@ use super::order::{Order, speed_word};
 use super::repeats::{Repeats, Request};
 use super::window::WindowCounts;
 use crate::classify::{Classifier, Kind};
-use crate::engine::time::PS_PER_NS;
+use crate::engine::time::{PS_PER_NS, is_after};
 use crate::engine::{ConfigError, Frame, Policy, Speed, Wire, WireConfig, WireStats};
 use crate::port::{BURST, Port};
 
@@ -18,6 +18,10 @@ use crate::port::{BURST, Port};
 /// catches up by at most 64 frames, two bursts; twice that leaves the others their
 /// turn.
 const BURSTS_A_TURN: usize = 4;
+
+/// A busy system may wake a sleeper late; with an eighth of the catch-up there is enough
+/// left for that.
+const RESTS_IN_CATCH_UP: u64 = 8;
 
 /// Where a wire lies.
 #[derive(Clone, Debug)]
@@ -103,9 +107,23 @@ impl<F: Default> Route<F> {
         self.out_port
     }
 
-    /// How late a poll may come; none for a wire that is not shaped.
-    pub(super) fn catch_up_ps(&self) -> Option<u64> {
-        Some(self.wire.catch_up_ps()).filter(|catch_up_ps| *catch_up_ps > 0)
+    /// How long nobody need look after the wire, ps: until its next frame is due, and
+    /// no longer than a part of what a late poll may be late.
+    pub(super) fn rest_ps(&self, now_ps: u64) -> u64 {
+        let catch_up_ps = self.wire.catch_up_ps();
+        let part_ps = if catch_up_ps == 0 {
+            u64::MAX
+        } else {
+            catch_up_ps / RESTS_IN_CATCH_UP
+        };
+        let until_due_ps = self.wire.due_at_ps().map_or(u64::MAX, |due_ps| {
+            if is_after(due_ps, now_ps) {
+                due_ps.wrapping_sub(now_ps)
+            } else {
+                0
+            }
+        });
+        part_ps.min(until_due_ps)
     }
 
     pub(super) fn queued_frames(&self) -> usize {

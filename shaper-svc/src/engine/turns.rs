@@ -42,6 +42,14 @@ impl Turns {
         self.summary == 0
     }
 
+    /// The place that is set, if it is the only one.
+    #[inline]
+    pub(super) fn only(&self) -> Option<u32> {
+        let word = self.summary.trailing_zeros() as usize % WORDS;
+        let bits = self.words[word];
+        (self.summary.is_power_of_two() && bits.is_power_of_two()).then(|| place_of(word, bits))
+    }
+
     /// The first place of the circle after `place`, which itself comes last.
     #[inline]
     pub(super) fn next_after(&self, place: u32) -> Option<u32> {
@@ -171,6 +179,8 @@ mod tests {
             prop_assert_eq!(turns.next_vacant_after(from, count), vacant);
             let vacant = (from + 1..MAX_PLACES).chain(0..=from).find(|place| !set.contains(place));
             prop_assert_eq!(turns.next_vacant_after(from, MAX_PLACES), vacant);
+            let only = set.first().copied().filter(|_| set.len() == 1);
+            prop_assert_eq!(turns.only(), only);
             let mut walk = turns.walk_after(from);
             let twice = set.range(from + 1..).chain(&set).chain(&set).take(2 * set.len());
             for place in twice {

@@ -200,13 +200,24 @@ impl<H: Default> Wire<H> {
         let mut cursor = self.cursor;
         self.cursor_before = cursor;
         if !has_cnps {
-            let mut walk = self.active.walk_after(cursor);
-            while let Some(queue) = walk.next(&self.active)
-                && let Some(is_empty) = picker.pick::<false>(queue)
-            {
-                cursor = queue;
+            if let Some(queue) = self.active.only() {
+                // No turns to take: a single flow, or the last one to be emptied.
+                let mut is_empty = false;
+                while !is_empty && let Some(emptied) = picker.pick::<false>(queue) {
+                    (cursor, is_empty) = (queue, emptied);
+                }
                 if is_empty {
                     self.active.clear(queue);
+                }
+            } else {
+                let mut walk = self.active.walk_after(cursor);
+                while let Some(queue) = walk.next(&self.active)
+                    && let Some(is_empty) = picker.pick::<false>(queue)
+                {
+                    cursor = queue;
+                    if is_empty {
+                        self.active.clear(queue);
+                    }
                 }
             }
         }
