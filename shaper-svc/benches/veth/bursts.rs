@@ -12,9 +12,8 @@ use rdmesh_shaper::capture::Reader;
 use rdmesh_shaper::meter::Meter;
 use rdmesh_shaper::rate::LineRate;
 
-use crate::net::{Net, Process, run};
-use crate::shaper::Shaper;
-use crate::{SERVER, block_on, reachable};
+use crate::net::{Net, Process, SENDER, SERVER, run};
+use crate::shaper::{Shaper, block_on};
 
 /// `tc`'s usual setting for a token bucket at 50 Mbit/s. The overhead of 24 bytes makes
 /// its rate a line rate like the shaper's.
@@ -42,26 +41,26 @@ const GAP_PS: u128 = 30_000_000_000;
 const PORT: u16 = 9999;
 
 /// Through the service.
-pub(crate) fn through_the_shaper(name: &str) -> Result<Figure> {
+pub(crate) fn through_the_shaper(name: &str) -> Result<Vec<Figure>> {
     let net = Net::lay("ahead")?;
     let directory = tempfile::tempdir()?;
-    let shaper = Shaper::configure(directory.path(), "50mbit")?;
+    let shaper = Shaper::configure(directory.path(), "50mbit")?.measured();
     block_on(async {
         let (_service, _client) = shaper.start(&net).await?;
-        let figure = measure(&net, directory.path(), name)?;
-        Ok(Figure {
-            at_most: Some(0.2),
-            ..figure
-        })
+        let mut figures = measure(&net, directory.path(), name)?;
+        if let Some(figure) = figures.first_mut() {
+            figure.at_most = Some(0.2);
+        }
+        Ok(figures)
     })
 }
 
 /// Through the service with a wire that is not shaped, and `tc` before it: the same
 /// path with another shaper.
-pub(crate) fn through_tc(name: &str, discipline: &[&str]) -> Result<Figure> {
+pub(crate) fn through_tc(name: &str, discipline: &[&str]) -> Result<Vec<Figure>> {
     let net = Net::lay("peer")?;
     let directory = tempfile::tempdir()?;
-    let shaper = Shaper::configure(directory.path(), "")?;
+    let shaper = Shaper::configure(directory.path(), "")?.measured();
     if discipline.contains(&"classid") {
         tc(
             &net,
@@ -89,8 +88,8 @@ fn tc(net: &Net, args: &[&str]) -> Result<()> {
     run(net.sender("tc").args(args)).map(|_| ())
 }
 
-fn measure(net: &Net, directory: &Path, name: &str) -> Result<Figure> {
-    reachable(net)?;
+fn measure(net: &Net, directory: &Path, name: &str) -> Result<Vec<Figure>> {
+    net.reachable()?;
     let path = directory.join("seen.pcap");
     let mut tcpdump = net.receiver("tcpdump");
     tcpdump
@@ -122,7 +121,11 @@ fn measure(net: &Net, directory: &Path, name: &str) -> Result<Figure> {
         "{} of {BURSTS} bursts were seen",
         ahead.len()
     );
-    Ok(Figure::median_of(name.to_owned(), "frames", ahead))
+    let (from_first, any_stretch) = ahead.into_iter().unzip();
+    Ok(vec![
+        Figure::median_of(format!("{name}.median"), "frames", from_first),
+        Figure::median_of(format!("{name}.any_stretch.median"), "frames", any_stretch),
+    ])
 }
 
 /// Sends the bursts from the sender's namespace, which a thread of its own enters.
@@ -134,7 +137,7 @@ fn send(net: &Net) -> Result<()> {
             std::os::fd::AsFd::as_fd(&namespace),
             Some(LinkNameSpaceType::Network),
         )?;
-        let socket = std::net::UdpSocket::bind("10.9.0.1:0")?;
+        let socket = std::net::UdpSocket::bind((SENDER, 0))?;
         socket.connect((SERVER, PORT))?;
         let began = Instant::now();
         for burst in 0..BURSTS {
@@ -152,29 +155,42 @@ fn send(net: &Net) -> Result<()> {
         .map_err(|_| anyhow::anyhow!("the sender failed"))?
 }
 
-/// For each burst, the most frames that it was ahead of an ideal wire that began with
-/// its first frame and always had one to send. A shaper that was polled late is
-/// behind that wire, and may catch up with it; it may not overtake it.
-fn frames_ahead(path: &Path) -> Result<Vec<f64>> {
-    let wire = Meter::new(LineRate::new(50_000_000)?);
+/// For each burst, the most frames that it was ahead of two ideal wires.
+///
+/// One starts with the first frame, when that was seen, and always has one to send: if
+/// that frame was late, those behind it count as ahead as soon as they are not. A frame
+/// in the middle may catch up with it.
+///
+/// The other gets each frame when it was seen: what came beyond the rate over any stretch
+/// of the burst. No frame that is late gives an allowance to those behind it, so this also
+/// counts how late the machine lets its programs run.
+fn frames_ahead(path: &Path) -> Result<Vec<(f64, f64)>> {
+    let mut wire = Meter::new(LineRate::new(50_000_000)?);
     let mut reader = Reader::new(std::io::BufReader::new(File::open(path)?))?;
-    let mut bursts: Vec<f64> = Vec::new();
+    let mut bursts: Vec<(f64, f64)> = Vec::new();
     let (mut due_ps, mut last_ps, mut left) = (0, 0, 0);
     while let Some(record) = reader.next_record().context("a capture cut short?")? {
-        let frame_ps = wire.time_of(u16::try_from(record.wire_len)?);
+        let len = u16::try_from(record.wire_len)?;
+        let frame_ps = wire.time_of(len);
         // A burst has 60 frames, whatever else happens on this machine.
         if left == 0 || record.at_ps > last_ps + GAP_PS {
             (due_ps, left) = (record.at_ps, FRAMES);
-            bursts.push(0.0);
+            bursts.push((0.0, 0.0));
         }
-        #[expect(clippy::cast_precision_loss, reason = "milliseconds in picoseconds")]
-        let ahead = due_ps.saturating_sub(record.at_ps) as f64 / frame_ps as f64;
-        if let Some(burst) = bursts.last_mut() {
-            *burst = burst.max(ahead);
+        let ahead_ps = due_ps.saturating_sub(record.at_ps);
+        let stretch_ps = wire.see(record.at_ps, len).ahead_ps;
+        if let Some((from_first, any_stretch)) = bursts.last_mut() {
+            *from_first = from_first.max(frames(ahead_ps, frame_ps));
+            *any_stretch = any_stretch.max(frames(stretch_ps, frame_ps));
         }
         last_ps = record.at_ps;
         due_ps += frame_ps;
         left -= 1;
     }
     Ok(bursts)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds in picoseconds")]
+fn frames(time_ps: u128, frame_ps: u128) -> f64 {
+    time_ps as f64 / frame_ps as f64
 }

@@ -14,29 +14,25 @@ mod shaper;
 mod bursts;
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use net::{Net, Process, run};
+use net::{Net, Process, SERVER, run};
 use rdmesh_proto::shaper::v1 as proto;
 use rdmesh_shaper::bench::Figure;
 use serde_json::Value;
-use shaper::Shaper;
+use shaper::{Shaper, block_on};
 
-const SERVER: &str = "10.9.0.2";
+/// A measurement: the beginning of its figures' names, and how it is made.
+type Measure = (&'static str, fn(&str) -> Result<Vec<Figure>>);
 
-/// A measurement.
-type Measure = fn() -> Result<Figure>;
-
-const FIGURES: [(&str, Measure); 5] = [
-    ("shaper.frames_ahead.median", || {
-        bursts::through_the_shaper("shaper.frames_ahead.median")
+const MEASURES: [Measure; 5] = [
+    ("shaper.frames_ahead", bursts::through_the_shaper),
+    ("shaper.frames_ahead.tbf", |name| {
+        bursts::through_tc(name, bursts::TBF)
     }),
-    ("shaper.frames_ahead.tbf.median", || {
-        bursts::through_tc("shaper.frames_ahead.tbf.median", bursts::TBF)
-    }),
-    ("shaper.frames_ahead.htb.median", || {
-        bursts::through_tc("shaper.frames_ahead.htb.median", bursts::HTB)
+    ("shaper.frames_ahead.htb", |name| {
+        bursts::through_tc(name, bursts::HTB)
     }),
     ("shaper.tcp_goodput.fraction", tcp_goodput),
     ("shaper.rate_change.ms", rate_change),
@@ -48,41 +44,23 @@ fn main() -> Result<()> {
         .skip(1)
         .find(|arg| !arg.starts_with('-'))
         .unwrap_or_default();
-    for (name, measure) in FIGURES {
-        if name.contains(&only) {
-            let line = serde_json::to_string(&measure().context(name)?)?;
-            writeln!(std::io::stdout(), "{line}")?;
+    for (name, measure) in MEASURES.iter().filter(|(name, _)| name.contains(&only)) {
+        for figure in measure(name).context(*name)? {
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&figure)?)?;
         }
     }
     Ok(())
 }
 
-fn block_on<F: Future>(test: F) -> F::Output {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime
-        .enable_all()
-        .build()
-        .expect("a runtime")
-        .block_on(test)
-}
-
-fn reachable(net: &Net) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while run(net.sender("ping").args(["-c1", "-W1", SERVER])).is_err() {
-        ensure!(Instant::now() < deadline, "no ping comes through");
-    }
-    Ok(())
-}
-
 /// The part of what the wire formula allows at 200 Mbit/s that TCP gets.
-fn tcp_goodput() -> Result<Figure> {
+fn tcp_goodput(name: &str) -> Result<Vec<Figure>> {
     const RUNS: usize = 3;
     let net = Net::lay("tcp")?;
     let directory = tempfile::tempdir()?;
-    let shaper = Shaper::configure(directory.path(), "200mbit")?;
+    let shaper = Shaper::configure(directory.path(), "200mbit")?.measured();
     block_on(async {
         let (_service, _client) = shaper.start(&net).await?;
-        reachable(&net)?;
+        net.reachable()?;
         let _server = net.iperf_server()?;
         let mut fractions = Vec::new();
         for _ in 0..RUNS {
@@ -94,24 +72,24 @@ fn tcp_goodput() -> Result<Figure> {
             // 1,448 bytes of payload in 1,538 on the wire.
             fractions.push(goodput / (200e6 * 1448.0 / 1538.0));
         }
-        let figure = Figure::median_of("shaper.tcp_goodput.fraction".into(), "fraction", fractions);
-        Ok(Figure {
+        let figure = Figure::median_of(name.to_owned(), "fraction", fractions);
+        Ok(vec![Figure {
             at_least: Some(0.99),
             ..figure
-        })
+        }])
     })
 }
 
 /// From a request's arrival at the service to the first frame boundary with its rate,
 /// under a load of TCP.
-fn rate_change() -> Result<Figure> {
+fn rate_change(name: &str) -> Result<Vec<Figure>> {
     const CHANGES: u64 = 100;
     let net = Net::lay("change")?;
     let directory = tempfile::tempdir()?;
-    let shaper = Shaper::configure(directory.path(), "200mbit")?;
+    let shaper = Shaper::configure(directory.path(), "200mbit")?.measured();
     block_on(async {
         let (_service, mut client) = shaper.start(&net).await?;
-        reachable(&net)?;
+        net.reachable()?;
         let _server = net.iperf_server()?;
         let mut load = net.sender("iperf3");
         load.args(["-c", SERVER, "-t", "60"])
@@ -132,10 +110,10 @@ fn rate_change() -> Result<Figure> {
             ensure!(after_ns > 0, "the service does not say");
             times.push(Duration::from_nanos(after_ns).as_secs_f64() * 1e3);
         }
-        let figure = Figure::median_of("shaper.rate_change.ms".into(), "ms", times);
-        Ok(Figure {
+        let figure = Figure::median_of(name.to_owned(), "ms", times);
+        Ok(vec![Figure {
             at_most: Some(1.0),
             ..figure
-        })
+        }])
     })
 }

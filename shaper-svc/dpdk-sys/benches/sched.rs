@@ -24,7 +24,7 @@ unsafe extern "C" {
 const ROUNDS: usize = 101;
 
 /// Name, keys, standing backlog, frames of a queue. A queue holds 32,768 frames at the
-/// most, so 200,000 frames of one key are more than it can do.
+/// most, so 200,000 frames of one key (`deep.k1`) are more than it can do.
 const LOADS: [(&str, u32, u32, u16); 4] = [
     ("shaper.engine.k1.rte_sched.ns", 1, 1024, 2048),
     ("shaper.engine.k64.rte_sched.ns", 64, 1024, 64),

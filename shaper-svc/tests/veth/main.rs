@@ -12,37 +12,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use net::{Net, Process, run};
+use net::{Net, Process, SERVER, run};
 use rdmesh_proto::shaper::v1::InvalidCause;
 use serde_json::Value;
-use shaper::{Shaper, mean_rate_bps, report, set_rate};
-
-/// Where iperf3 listens.
-const SERVER: &str = "10.9.0.2";
+use shaper::{Shaper, block_on, mean_rate_bps, report, set_rate};
 
 /// 200 Mbit/s, the rate of most of these tests.
 const WIRE_BPS: f64 = 200e6;
 
 /// A wire at its catch-up limit is above its rate by 64 frames at the most: 4 ms.
 const ABOVE: f64 = 1.02;
-
-fn block_on<F: Future>(test: F) -> F::Output {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime
-        .enable_all()
-        .build()
-        .expect("a runtime")
-        .block_on(test)
-}
-
-/// Waits until the receiver answers.
-fn reachable(net: &Net) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while run(net.sender("ping").args(["-c1", "-W1", SERVER])).is_err() {
-        ensure!(Instant::now() < deadline, "no ping comes through");
-    }
-    Ok(())
-}
 
 fn iperf(net: &Net, args: &[&str]) -> Command {
     let mut command = net.sender("iperf3");
@@ -72,7 +51,7 @@ fn ping_tcp_and_udp_pass_at_the_rate_of_the_wire() -> Result<()> {
     let shaper = Shaper::configure(directory.path(), "200mbit")?;
     block_on(async {
         let (_service, mut client) = shaper.start(&net).await?;
-        reachable(&net)?;
+        net.reachable()?;
         let ping = run(net.sender("ping").args(["-c", "20", "-i", "0.02", SERVER]))?;
         let said = String::from_utf8_lossy(&ping.stdout).into_owned();
         ensure!(
@@ -128,7 +107,7 @@ fn a_rate_changes_under_load_and_a_bypass_lifts_it() -> Result<()> {
     let shaper = Shaper::configure(directory.path(), "200mbit")?;
     block_on(async {
         let (_service, mut client) = shaper.start(&net).await?;
-        reachable(&net)?;
+        net.reachable()?;
         let _server = net.iperf_server()?;
         let mut load = Process::start(&mut iperf(&net, &["-t", "60"]))?;
         // Until the load has come up.
@@ -164,7 +143,7 @@ fn a_killed_service_comes_back_under_load() -> Result<()> {
     let shaper = Shaper::configure(directory.path(), "200mbit")?;
     block_on(async {
         let (mut service, mut client) = shaper.start(&net).await?;
-        reachable(&net)?;
+        net.reachable()?;
         set_rate(&mut client, 80_000_000).await?;
         let _server = net.iperf_server()?;
         let load = iperf(&net, &["-t", "10"]).spawn()?;
@@ -208,7 +187,7 @@ fn a_port_that_vanishes_is_an_outage_and_its_return_a_restart() -> Result<()> {
     let shaper = Shaper::configure(directory.path(), "200mbit")?;
     block_on(async {
         let (mut service, mut client) = shaper.start(&net).await?;
-        reachable(&net)?;
+        net.reachable()?;
         // Frames are on their way all the time.
         let mut ping = net.sender("ping");
         ping.args(["-i", "0.01", SERVER]).stdout(Stdio::null());
@@ -250,7 +229,7 @@ fn a_port_that_vanishes_is_an_outage_and_its_return_a_restart() -> Result<()> {
             "a supervisor is to start it anew: {ended}"
         );
         let (_service, mut client) = shaper.start(&net).await?;
-        reachable(&net)?;
+        net.reachable()?;
         let outages = report(&mut client).await?.outages;
         ensure!(outages.len() == 1 && outages[0].to.is_some(), "{outages:?}");
         Ok(())

@@ -6,6 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+/// The sender's address.
+pub(crate) const SENDER: &str = "10.9.0.1";
+
+/// The receiver's address, where iperf3 listens.
+pub(crate) const SERVER: &str = "10.9.0.2";
+
 /// Removed with everything in it when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Net {
@@ -29,7 +35,7 @@ impl Net {
             ip(&["netns", "add", ns]).context("network namespaces need root")?;
             ip(&["-n", ns, "link", "set", "lo", "up"])?;
         }
-        net.join(&a, "in0", "10.9.0.1/24")?;
+        net.join(&a, "in0", SENDER)?;
         net.join_receiver()?;
         Ok(net)
     }
@@ -40,7 +46,8 @@ impl Net {
         ip(&[
             "-n", ns, "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", &s,
         ])?;
-        ip(&["-n", ns, "addr", "add", address, "dev", outer])?;
+        let address = format!("{address}/24");
+        ip(&["-n", ns, "addr", "add", &address, "dev", outer])?;
         for (ns, end) in [(ns, outer), (&s, inner)] {
             // Or frames without checksums and above the MTU arrive at the port.
             let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
@@ -53,7 +60,7 @@ impl Net {
 
     /// Joins the receiver with the shaper. The sender forgets the station that it knew.
     pub(crate) fn join_receiver(&self) -> Result<()> {
-        self.join(&self.ns("b"), "in1", "10.9.0.2/24")?;
+        self.join(&self.ns("b"), "in1", SERVER)?;
         ip(&["-n", &self.ns("a"), "neigh", "flush", "dev", "eth0"])
     }
 
@@ -81,6 +88,15 @@ impl Net {
     /// A program beside the receiver.
     pub(crate) fn receiver(&self, program: &str) -> Command {
         in_namespace(&self.ns("b"), program)
+    }
+
+    /// Waits until the receiver answers the sender.
+    pub(crate) fn reachable(&self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while run(self.sender("ping").args(["-c1", "-W1", SERVER])).is_err() {
+            ensure!(Instant::now() < deadline, "no ping comes through");
+        }
+        Ok(())
     }
 
     /// iperf3 beside the receiver, once it listens.

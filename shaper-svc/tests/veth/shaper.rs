@@ -16,10 +16,21 @@ pub(crate) type Client = ShaperServiceClient<Channel>;
 /// Largest time for the service to come up on a busy machine.
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
+/// Runs to the end on this thread.
+pub(crate) fn block_on<F: Future>(test: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(test)
+}
+
 /// A shaper's files.
 #[derive(Debug)]
 pub(crate) struct Shaper {
     directory: PathBuf,
+    is_measured: bool,
 }
 
 impl Shaper {
@@ -63,7 +74,16 @@ impl Shaper {
         std::fs::write(directory.join("shaper.toml"), text)?;
         Ok(Self {
             directory: directory.to_owned(),
+            is_measured: false,
         })
+    }
+
+    /// Ahead of all ordinary threads, like a service that has its core to itself: the
+    /// measurements speak of the shaper, not of what else this machine does.
+    #[allow(dead_code, reason = "for the measurements")]
+    pub(crate) fn measured(mut self) -> Self {
+        self.is_measured = true;
+        self
     }
 
     /// A run that ends by itself; what it says.
@@ -82,7 +102,14 @@ impl Shaper {
 
     /// Starts the service and waits until it serves.
     pub(crate) async fn start(&self, net: &Net) -> Result<(Process, Client)> {
-        let mut command = net.between(env!("CARGO_BIN_EXE_shaper-svc"));
+        let program = env!("CARGO_BIN_EXE_shaper-svc");
+        let mut command = if self.is_measured {
+            let mut command = net.between("chrt");
+            command.args(["--fifo", "10", program]);
+            command
+        } else {
+            net.between(program)
+        };
         command
             .arg("--config")
             .arg(self.directory.join("shaper.toml"))
