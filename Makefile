@@ -51,7 +51,7 @@ fmt:
 fuzz:
 	tests/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
-# ONLY=<area> runs one area: lab, tracer.
+# ONLY=<area> runs one area: lab, tracer, shaper. The shaper needs root.
 bench: build
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
 

@@ -1,13 +1,15 @@
 //! `rdmesh-lab bench`: figures from a real run, written to `target/bench/report.json`.
 
-use anyhow::{Context, Result, ensure};
+mod report;
+mod shaper;
+
+use anyhow::{Result, ensure};
 use rdmesh_lab::kernels::Kernel;
 use rdmesh_lab::lab::{Lab, TracedHost};
 use rdmesh_lab::latency;
 use rdmesh_lab::programs;
 use rdmesh_lab::progress::Progress;
-use serde::Serialize;
-use std::path::PathBuf;
+use report::Figure;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tokio::process::Command;
@@ -36,30 +38,7 @@ pub(crate) struct Args {
 enum Area {
     Lab,
     Tracer,
-}
-
-/// One figure; `peer` names what it is compared with, where there is such a thing.
-#[derive(Debug, Serialize)]
-struct Figure {
-    name: &'static str,
-    value: f64,
-    unit: &'static str,
-    peer: Option<&'static str>,
-    peer_value: Option<f64>,
-    ratio: Option<f64>,
-}
-
-impl Figure {
-    fn new(name: &'static str, value: f64, unit: &'static str) -> Self {
-        Self {
-            name,
-            value,
-            unit,
-            peer: None,
-            peer_value: None,
-            ratio: None,
-        }
-    }
+    Shaper,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
@@ -68,22 +47,38 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
     if wanted(Area::Lab) {
         figures.push(demo().await?);
     }
-    let lab = Lab::start(Progress::Lines).await?;
-    let host = lab.host("gpu-01", KERNEL).await?;
-    let attached = Instant::now();
-    if wanted(Area::Tracer) {
-        figures.extend(tracer_at_rest(&host, attached).await?);
+    if wanted(Area::Lab) || wanted(Area::Tracer) {
+        let lab = Lab::start(Progress::Lines).await?;
+        let host = lab.host("gpu-01", KERNEL).await?;
+        let attached = Instant::now();
+        if wanted(Area::Tracer) {
+            figures.extend(tracer_at_rest(&host, attached).await?);
+        }
+        if wanted(Area::Lab) {
+            figures.push(failure_to_sql(&lab, &host).await?);
+        }
     }
-    if wanted(Area::Lab) {
-        figures.push(failure_to_sql(&lab, &host).await?);
+    if wanted(Area::Shaper) {
+        figures.extend(shaper::figures().await?);
     }
-    figures.sort_by_key(|figure| figure.name);
-    let path = write(&figures)?;
+    figures.sort_by(|a, b| a.name.cmp(&b.name));
+    let path = report::write(&figures)?;
     for figure in &figures {
-        println!("{:<32}{:>12.2} {}", figure.name, figure.value, figure.unit);
+        println!("{}", line(figure));
     }
     println!("written to {}", path.display());
     Ok(ExitCode::SUCCESS)
+}
+
+fn line(figure: &Figure) -> String {
+    let Figure {
+        name, value, unit, ..
+    } = figure;
+    let mut line = format!("{name:<32}{value:>12.2} {unit:<10}");
+    if let (Some(peer), Some(peer_value)) = (&figure.peer, figure.peer_value) {
+        line += &format!("{peer_value:>12.2} {peer}");
+    }
+    line.trim_end().to_owned()
 }
 
 /// The demo as a person starts it, the build left out.
@@ -138,16 +133,4 @@ async fn failure_to_sql(lab: &Lab, host: &TracedHost) -> Result<Figure> {
         p99.as_secs_f64() * 1e3,
         "ms",
     ))
-}
-
-fn write(figures: &[Figure]) -> Result<PathBuf> {
-    let program = programs::find("rdmesh-lab")?;
-    let target = program.ancestors().nth(2).context("no target directory")?;
-    let directory = target.join("bench");
-    std::fs::create_dir_all(&directory)?;
-    let path = directory.join("report.json");
-    let mut text = serde_json::to_string_pretty(figures)?;
-    text.push('\n');
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
 }
