@@ -1,6 +1,8 @@
 //! The service on ports in memory, asked over gRPC.
 #![allow(clippy::unwrap_used)]
 
+mod ports;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -452,57 +454,4 @@ fn a_change_with_an_end_ends_by_itself() {
     });
     let audit = std::fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
     assert!(audit.contains("\"expired\""), "{audit}");
-}
-
-#[test]
-fn back_pressure_help_is_counted_and_makes_a_window_invalid() {
-    let state = tempfile::tempdir().unwrap();
-    block_on(async {
-        let mut service = Running::start(config(state.path())).await;
-        service.window(|window| window.invalid.is_empty()).await;
-        service.ports.back_pressure_help.store(2, Ordering::Relaxed);
-        let window = service.window(|window| !window.invalid.is_empty()).await;
-        let causes: Vec<_> = window.invalid().collect();
-        assert_eq!(causes, [proto::InvalidCause::BackPressureHelp]);
-        service.window(|window| window.invalid.is_empty()).await;
-        let report = service.report().await;
-        assert_eq!(report.ports[0].back_pressure_help, 2);
-        assert_eq!(report.invalid_windows.len(), 1, "the wire that it feeds");
-        service.stop().await;
-    });
-}
-
-#[test]
-fn a_port_that_goes_is_told_and_its_return_ends_the_service() {
-    let state = tempfile::tempdir().unwrap();
-    block_on(async {
-        let mut service = Running::start(config(state.path())).await;
-        let gone = |is_back| Gone {
-            port: "a".to_owned(),
-            what: "its interface in0 has gone".to_owned(),
-            is_back,
-        };
-        *service.ports.gone.lock().unwrap() = Some(gone(false));
-        let down = i32::from(proto::InvalidCause::DataPathDown);
-        let is_down = |window: &proto::WireWindow| window.invalid.contains(&down);
-        service.window(is_down).await;
-        let outage = service.report().await.outages.pop().unwrap();
-        assert!(outage.to.is_none(), "it lasts: {outage:?}");
-        for words in ["port a", "in0 has gone", "bring it back"] {
-            assert!(outage.cause.contains(words), "{}", outage.cause);
-        }
-        // Requests are served meanwhile, and kept for the next process.
-        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
-
-        *service.ports.gone.lock().unwrap() = Some(gone(true));
-        let ended = service.served.await.unwrap().unwrap_err();
-        assert!(ended.to_string().contains("port a is back"), "{ended}");
-
-        let mut service = Running::start(config(state.path())).await;
-        assert_eq!(service.wire("vf0").await.rate_bps, 5_000_000_000);
-        let outages = service.report().await.outages;
-        assert_eq!(outages.len(), 1, "{outages:?}");
-        assert!(outages[0].to.is_some(), "{outages:?}");
-        service.stop().await;
-    });
 }
