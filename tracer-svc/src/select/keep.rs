@@ -109,7 +109,10 @@ impl Input<'_> {
         let mut entries = BTreeSet::new();
         let mut operations = BTreeSet::new();
         for entry in self.entries {
+            // A method may serve two verbs; where the driver has no operation for one
+            // of them it serves the other.
             let mine = match self.rules.effect(&entry.method) {
+                Effect::Verbs(verbs) if !offered && verbs.len() > 1 => false,
                 Effect::Verbs(verbs) => verbs.contains(&number),
                 _ => false,
             };

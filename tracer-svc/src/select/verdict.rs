@@ -277,11 +277,12 @@ impl Judge<'_, '_> {
             let reached: Vec<Id> = (0..rows.len())
                 .filter(|id| depth[*id].is_some() && inside(id))
                 .collect();
+            let own = self.reached_by_itself(number);
             let kept = |id: &&Id| {
                 let mine = self.kept.get(*id).is_some_and(|k| {
                     k.verbs.contains(&number) || k.verbs.is_empty() && !verb.names.is_empty()
                 });
-                mine && rows[**id].verdict != Verdict::Removed
+                mine && own.contains(*id) && rows[**id].verdict != Verdict::Removed
             };
             out.push(VerbRow {
                 verb: verb.name.clone(),
@@ -300,6 +301,19 @@ impl Judge<'_, '_> {
             });
         }
         out
+    }
+
+    /// What a verb reaches without calling the operation of another one: a driver
+    /// that modifies its special QP creates others on the way.
+    fn reached_by_itself(&self, number: usize) -> BTreeSet<Id> {
+        let own = &self.ends[number];
+        let mut others: BTreeSet<Id> = BTreeSet::new();
+        for ends in &self.ends {
+            others.extend(ends.operations.difference(&own.operations));
+        }
+        self.input
+            .graph
+            .reached(&own.entries, |id| !others.contains(&id))
     }
 
     /// The logical hooks, those without a function too.

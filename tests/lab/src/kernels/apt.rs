@@ -1,6 +1,7 @@
 //! A private apt: its own lists and cache, the Debian suites that hold the kernels,
 //! the system's mirror, keyring and proxy settings.
 
+use super::Machine;
 use crate::cache;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -49,12 +50,13 @@ impl Package {
 #[derive(Debug)]
 pub(crate) struct Apt {
     directory: PathBuf,
+    machine: Machine,
 }
 
 impl Apt {
     /// Writes the configuration below the cache directory.
-    pub(crate) fn private() -> Result<Self> {
-        let directory = cache::directory()?.join("apt");
+    pub(crate) fn private(machine: Machine) -> Result<Self> {
+        let directory = cache::directory()?.join(machine.folder("apt"));
         for below in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(directory.join(below))?;
         }
@@ -68,12 +70,13 @@ impl Apt {
             let mirror = if is_security { &security } else { &main };
             writeln!(
                 sources,
-                "deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} main"
+                "deb [arch={} signed-by={KEYRING}] {mirror} {suite} main",
+                machine.debian()
             )?;
         }
         fs::write(directory.join("sources.list"), sources)?;
         fs::write(directory.join("status"), "")?;
-        Ok(Self { directory })
+        Ok(Self { directory, machine })
     }
 
     fn command(&self, program: &str) -> Command {
@@ -87,8 +90,8 @@ impl Apt {
             "Dir::Cache::srcpkgcache=".to_owned(),
             format!("Dir::Etc::SourceList={}", within("sources.list")),
             "Dir::Etc::SourceParts=/dev/null".to_owned(),
-            "APT::Architecture=amd64".to_owned(),
-            "APT::Architectures=amd64".to_owned(),
+            format!("APT::Architecture={}", self.machine.debian()),
+            format!("APT::Architectures={}", self.machine.debian()),
             // Root's private directories are not readable for apt's own user.
             "APT::Sandbox::User=".to_owned(),
             "Acquire::Languages=none".to_owned(),
@@ -114,8 +117,15 @@ impl Apt {
         let prefix = format!("linux-image-{series}.");
         let names = run(self.command("apt-cache").args(["pkgnames", &prefix]))?;
         let names = String::from_utf8_lossy(&names.stdout).into_owned();
-        let names: Vec<&str> = names.lines().filter(|name| is_stock(name)).collect();
-        ensure!(!names.is_empty(), "the mirror has no {prefix}*-amd64");
+        let names: Vec<&str> = names
+            .lines()
+            .filter(|name| is_stock(name, self.machine))
+            .collect();
+        ensure!(
+            !names.is_empty(),
+            "the mirror has no {prefix}*-{}",
+            self.machine.debian()
+        );
         let shown = run(self.command("apt-cache").arg("show").args(names))?;
         let mut newest: Option<Package> = None;
         for package in parse_stanzas(&String::from_utf8_lossy(&shown.stdout)) {
@@ -124,7 +134,7 @@ impl Apt {
                 _ => newest = Some(package),
             }
         }
-        newest.with_context(|| format!("apt-cache shows nothing for {prefix}*-amd64"))
+        newest.with_context(|| format!("apt-cache shows nothing for {prefix}*"))
     }
 
     /// Downloads a package and its parts into `to`; apt checks the checksums.
@@ -161,10 +171,11 @@ fn is_newer(version: &str, than: &str) -> Result<bool> {
 
 /// Whether a name is a plain kernel's: `linux-image-6.1.0-57-amd64`, and no `rt`,
 /// `cloud`, `dbg` or `unsigned` one.
-fn is_stock(name: &str) -> bool {
+fn is_stock(name: &str, machine: Machine) -> bool {
     let middle = name
         .strip_prefix("linux-image-")
-        .and_then(|rest| rest.strip_suffix("-amd64"));
+        .and_then(|rest| rest.strip_suffix(machine.debian()))
+        .and_then(|rest| rest.strip_suffix('-'));
     middle.is_some_and(|version| {
         let version = version.replacen("+deb", "", 1);
         version
@@ -259,7 +270,8 @@ mod tests {
             "linux-image-6.1.0-57-amd64",
             "linux-image-6.12.115+deb13.1-amd64",
         ] {
-            assert!(is_stock(name), "{name}");
+            assert!(is_stock(name, Machine::Amd64), "{name}");
+            assert!(!is_stock(name, Machine::Arm64), "{name}");
         }
         for name in [
             "linux-image-6.1.0-57-rt-amd64",
@@ -268,7 +280,7 @@ mod tests {
             "linux-image-6.12.118+deb13-amd64-unsigned",
             "linux-image-amd64",
         ] {
-            assert!(!is_stock(name), "{name}");
+            assert!(!is_stock(name, Machine::Amd64), "{name}");
         }
     }
 

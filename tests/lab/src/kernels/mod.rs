@@ -47,6 +47,33 @@ impl Kernel {
     }
 }
 
+/// The processor that a kernel is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Machine {
+    /// x86-64: what the lab boots.
+    Amd64,
+    /// 64-bit ARM: fetched for reading alone, never booted.
+    Arm64,
+}
+
+impl Machine {
+    /// Debian's name.
+    pub fn debian(self) -> &'static str {
+        match self {
+            Machine::Amd64 => "amd64",
+            Machine::Arm64 => "arm64",
+        }
+    }
+
+    /// A folder of the cache for this processor.
+    fn folder(self, name: &str) -> String {
+        match self {
+            Machine::Amd64 => name.to_owned(),
+            Machine::Arm64 => format!("{name}-arm64"),
+        }
+    }
+}
+
 /// An extracted kernel.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -70,7 +97,12 @@ struct Newest {
 /// The newest kernel of a series, from the cache or fetched. Without a network the
 /// newest one in the cache is taken. Runs one at a time on a machine.
 pub fn fetch(kernel: Kernel, progress: Progress) -> Result<Image> {
-    fetch_if(kernel, progress, NEWEST_HOLDS)
+    fetch_for(kernel, Machine::Amd64, progress)
+}
+
+/// As [`fetch`], for any processor.
+pub fn fetch_for(kernel: Kernel, machine: Machine, progress: Progress) -> Result<Image> {
+    fetch_if(kernel, machine, progress, NEWEST_HOLDS)
 }
 
 /// The newest kernels of all series, asking the mirror in any case.
@@ -79,14 +111,20 @@ pub fn refresh(progress: Progress) -> Result<Vec<(Kernel, Image)>> {
     // One question to the mirror answers for all series.
     let mut holds = Duration::ZERO;
     for kernel in Kernel::ALL {
-        images.push((kernel, fetch_if(kernel, progress, holds)?));
+        let image = fetch_if(kernel, Machine::Amd64, progress, holds)?;
+        images.push((kernel, image));
         holds = NEWEST_HOLDS;
     }
     Ok(images)
 }
 
-fn fetch_if(kernel: Kernel, progress: Progress, holds: Duration) -> Result<Image> {
-    let directory = cache::directory()?.join("kernels");
+fn fetch_if(
+    kernel: Kernel,
+    machine: Machine,
+    progress: Progress,
+    holds: Duration,
+) -> Result<Image> {
+    let directory = cache::directory()?.join(machine.folder("kernels"));
     fs::create_dir_all(&directory)?;
     let _lock = Lock::wait(&directory.join("lock"))?;
     extract::remove_partial(&directory)?;
@@ -97,7 +135,7 @@ fn fetch_if(kernel: Kernel, progress: Progress, holds: Duration) -> Result<Image
     {
         return Ok(image);
     }
-    match fetch_newest(kernel, &directory, progress) {
+    match fetch_newest(kernel, machine, &directory, progress) {
         Ok(image) => Ok(image),
         Err(error) => {
             let cached = known.and_then(|package| extracted(&directory, package));
@@ -113,8 +151,13 @@ fn fetch_if(kernel: Kernel, progress: Progress, holds: Duration) -> Result<Image
     }
 }
 
-fn fetch_newest(kernel: Kernel, directory: &Path, progress: Progress) -> Result<Image> {
-    let apt = Apt::private()?;
+fn fetch_newest(
+    kernel: Kernel,
+    machine: Machine,
+    directory: &Path,
+    progress: Progress,
+) -> Result<Image> {
+    let apt = Apt::private(machine)?;
     let step = progress.step("asking Debian for its newest kernels");
     apt.update()?;
     let mut newest = Newest {

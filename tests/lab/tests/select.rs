@@ -1,0 +1,232 @@
+//! `tracer-svc select` on stock Debian kernels of both processors: the funnel and
+//! the chosen hooks are held, and what the shipped catalogue hooks is what the
+//! rules choose. docs/probe-selection.md explains the figures.
+
+use anyhow::{Context, Result, ensure};
+use rdmesh_lab::kernels::{self, Image, Kernel, Machine};
+use rdmesh_lab::programs;
+use rdmesh_lab::progress::Progress;
+use serde::Deserialize;
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// Longest time of a selection. It takes one to three seconds, most of it for
+/// unpacking the kernel; the machine may have other work.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// How far counts may move with a kernel of the same series, in percent: a stable
+/// update changes a few functions.
+const COUNT_TOLERANCE_PERCENT: usize = 5;
+
+const DRIVERS: [&str; 4] = ["mlx5_ib", "rdma_rxe", "irdma", "bnxt_re"];
+
+#[derive(Debug, Deserialize)]
+struct Selection {
+    release: String,
+    arch: String,
+    driver: String,
+    funnel: Funnel,
+    verbs: Vec<Verb>,
+    hooks: Vec<Hook>,
+    functions: Vec<Function>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Funnel {
+    all: usize,
+    traceable: usize,
+    reachable: usize,
+    after_read_only: usize,
+    after_generic: usize,
+    after_clean_up: usize,
+    kept: usize,
+    chosen: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Verb {
+    verb: String,
+    near: usize,
+    kept: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Hook {
+    hook: String,
+    group: String,
+    functions: Vec<String>,
+    how: String,
+    #[serde(default)]
+    missing: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Function {
+    function: String,
+    module: String,
+    verdict: String,
+    why: String,
+}
+
+fn select(image: &Image, driver: &str) -> Result<Option<Selection>> {
+    let started = std::time::Instant::now();
+    let output = Command::new(programs::find("tracer-svc")?)
+        .arg("select")
+        .arg(&image.modules)
+        .args(["--driver", driver, "--output", "json", "--kernel"])
+        .arg(&image.vmlinuz)
+        .output()
+        .context("cannot start tracer-svc")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // Not every kernel has every driver.
+    if said.contains(&format!("no module {driver};")) {
+        return Ok(None);
+    }
+    ensure!(output.status.success(), "{driver}: {said}");
+    ensure!(
+        started.elapsed() < LIMIT,
+        "{driver}: {:?}",
+        started.elapsed()
+    );
+    Ok(Some(serde_json::from_slice(&output.stdout)?))
+}
+
+/// What a golden holds: hooks exactly, counts rounded to what an update of the
+/// same series leaves alone.
+fn golden(selection: &Selection) -> Result<String> {
+    let mut out = String::new();
+    for hook in &selection.hooks {
+        let served = if hook.functions.is_empty() {
+            &hook.missing
+        } else {
+            &hook.functions.join(" ")
+        };
+        writeln!(
+            out,
+            "{:<21} {:<14} {:<9} {served}",
+            hook.hook, hook.group, hook.how
+        )?;
+    }
+    Ok(out)
+}
+
+/// Counts of one selection: all, traceable, reached, after each rule, chosen, and
+/// of modify_qp those near the entry point and those kept.
+fn counts(selection: &Selection) -> Vec<usize> {
+    let f = &selection.funnel;
+    let modify = selection.verbs.iter().find(|v| v.verb == "modify_qp");
+    vec![
+        f.all,
+        f.traceable,
+        f.reachable,
+        f.after_read_only,
+        f.after_generic,
+        f.after_clean_up,
+        f.kept,
+        f.chosen,
+        modify.map_or(0, |v| v.near),
+        modify.map_or(0, |v| v.kept),
+    ]
+}
+
+/// The counts that docs/probe-selection.md tells, from its table.
+fn documented(selection: &Selection, series: &str) -> Result<Vec<usize>> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/probe-selection.md");
+    let text = std::fs::read_to_string(page).context(page)?;
+    let start = format!("| {series} | {} | {} |", selection.arch, selection.driver);
+    let line = text.lines().find_map(|line| line.strip_prefix(&start));
+    let line = line.with_context(|| format!("docs/probe-selection.md has no row `{start}`"))?;
+    let cells = line
+        .split('|')
+        .map(str::trim)
+        .filter(|cell| !cell.is_empty());
+    cells
+        .map(|cell| cell.parse().with_context(|| format!("{start} {cell}")))
+        .collect()
+}
+
+fn check_counts(selection: &Selection, series: &str) -> Result<()> {
+    let (found, wanted) = (counts(selection), documented(selection, series)?);
+    ensure!(
+        found.len() == wanted.len(),
+        "{found:?}, documented {wanted:?}"
+    );
+    for (found_one, wanted_one) in found.iter().zip(&wanted) {
+        // At least three: five percent of a small count is nothing.
+        let slack = (wanted_one * COUNT_TOLERANCE_PERCENT / 100).max(3);
+        ensure!(
+            found_one.abs_diff(*wanted_one) <= slack,
+            "{} {}: {found:?}, documented {wanted:?}",
+            selection.release,
+            selection.driver
+        );
+    }
+    let falling = found[..8].windows(2).all(|pair| pair[0] >= pair[1]);
+    ensure!(falling, "the funnel widens: {found:?}");
+    Ok(())
+}
+
+fn check(selection: &Selection) -> Result<()> {
+    let served = |hook: &&Hook| hook.missing.is_empty();
+    let layer = |name: &str| {
+        let mut hooks = selection.hooks.iter().filter(served);
+        hooks.any(|hook| hook.hook.starts_with(name))
+    };
+    ensure!(
+        layer("uverbs.") && layer("driver."),
+        "no hook in one of the two layers"
+    );
+    let thirteen = selection.hooks.iter().filter(|h| h.group == "thirteen");
+    let (served, missing): (Vec<_>, Vec<_>) = thirteen.partition(served);
+    ensure!(served.len() + missing.len() == 13);
+    let wanted = if selection.driver == "mlx5_ib" {
+        13
+    } else {
+        11
+    };
+    ensure!(
+        served.len() >= wanted,
+        "{}: missing {missing:?}",
+        selection.driver
+    );
+    for function in &selection.functions {
+        ensure!(
+            !function.why.is_empty(),
+            "{} has no reason",
+            function.function
+        );
+        let known = ["chosen", "kept", "removed"].contains(&function.verdict.as_str());
+        ensure!(known, "{}:{}", function.module, function.function);
+    }
+    Ok(())
+}
+
+fn on(machine: Machine) -> Result<()> {
+    let mut seen = 0;
+    for kernel in Kernel::ALL {
+        let image = kernels::fetch_for(kernel, machine, Progress::Lines)?;
+        for driver in DRIVERS {
+            let Some(selection) = select(&image, driver)? else {
+                continue;
+            };
+            check(&selection).with_context(|| selection.release.clone())?;
+            check_counts(&selection, kernel.series())?;
+            let name = format!("{}_{}_{driver}", machine.debian(), kernel.series());
+            insta::assert_snapshot!(name, golden(&selection)?);
+            seen += 1;
+        }
+    }
+    // bnxt_re came to Debian's configuration with 6.12.
+    ensure!(seen >= 11, "{seen} selections");
+    Ok(())
+}
+
+#[test]
+fn hooks_are_chosen_on_each_kernel_for_x86() -> Result<()> {
+    on(Machine::Amd64)
+}
+
+#[test]
+fn hooks_are_chosen_on_each_kernel_for_arm64() -> Result<()> {
+    on(Machine::Arm64)
+}
