@@ -2,7 +2,7 @@
 
 use super::{BURST, Wire};
 use crate::engine::Frame;
-use crate::engine::backlog::Slot;
+use crate::engine::backlog::{NONE, Slot};
 use crate::engine::keys::KeyEntry;
 use crate::engine::time::{is_after, later};
 
@@ -16,10 +16,22 @@ pub struct Intake<'a, H: Default> {
     taken: usize,
     /// Frames that waited before.
     waiting: usize,
-    /// The key of the frame before, while that has a sub-queue of its own: frames
-    /// often come in trains of one key.
-    train: Option<(u64, u32)>,
+    train: Train,
 }
+
+/// The last key that was looked up and has a sub-queue to itself, or no sub-queue: frames
+/// often come in trains of one key. It has a frame waiting, so it keeps its sub-queue,
+/// which may become shared.
+#[derive(Debug, Clone, Copy)]
+struct Train {
+    key: u64,
+    queue: u32,
+}
+
+const NO_TRAIN: Train = Train {
+    key: 0,
+    queue: NONE,
+};
 
 impl<H: Default> Intake<'_, H> {
     /// Frames that [`Intake::push`] takes, those taken included.
@@ -47,13 +59,8 @@ impl<H: Default> Intake<'_, H> {
         if self.wire.has_staged || is_after(arrived_ps, self.wire.admitted_until_ps) {
             let is_alone = self.waiting + self.taken == 0;
             self.wire.push_early(slot, arrived_ps, is_alone);
-        } else if let Some((of, queue)) = self.train
-            && of == key
-            && !is_cnp
-        {
-            self.wire.append(queue, slot);
         } else {
-            self.train = self.wire.admit(slot, key, is_cnp);
+            self.train = self.wire.admit(slot, key, is_cnp, self.train);
         }
         self.taken += 1;
         Ok(())
@@ -88,7 +95,7 @@ impl<H: Default> Wire<H> {
             room,
             taken: 0,
             waiting,
-            train: None,
+            train: NO_TRAIN,
         }
     }
 
@@ -117,7 +124,7 @@ impl<H: Default> Wire<H> {
             // The wire idles until this frame arrives.
             self.admitted_until_ps = later(self.admitted_until_ps, arrived_ps);
             let Slot { key, is_cnp, .. } = *self.backlog.slot(slot);
-            self.admit(slot, key, is_cnp);
+            self.admit(slot, key, is_cnp, NO_TRAIN);
         } else {
             self.backlog.append(self.staged, slot);
             self.has_staged = true;
@@ -146,23 +153,27 @@ impl<H: Default> Wire<H> {
             }
             let Slot { key, is_cnp, .. } = *front;
             self.backlog.unstage(self.staged, slot);
-            self.admit(slot, key, is_cnp);
+            self.admit(slot, key, is_cnp, NO_TRAIN);
         }
         self.has_staged = false;
     }
 
-    /// Lets a frame compete. Gives its key and sub-queue if that is the key's own.
+    /// Lets a frame compete; gives the train that it ends.
     #[inline]
-    fn admit(&mut self, slot: u32, key: u64, is_cnp: bool) -> Option<(u64, u32)> {
-        let queue = self.keys.queue_of(key);
+    fn admit(&mut self, slot: u32, key: u64, is_cnp: bool, train: Train) -> Train {
+        let queue = if key == train.key && train.queue != NONE {
+            train.queue
+        } else {
+            self.keys.queue_of(key)
+        };
         match self.backlog.lists.get(queue as usize) {
             Some(list) if !list.shared && !is_cnp => {
                 self.append(queue, slot);
-                Some((key, queue))
+                Train { key, queue }
             }
             _ => {
                 self.admit_uncommon(slot, key, is_cnp);
-                None
+                train
             }
         }
     }
