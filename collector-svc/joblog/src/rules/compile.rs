@@ -20,6 +20,10 @@ pub const MAX_RULES: usize = 4_096;
 /// a repeated repetition would otherwise take gigabytes.
 pub(crate) const PATTERN_SIZE_LIMIT: usize = 2 << 20;
 
+/// Memory that the matcher of one pattern may fill, bytes. With the library's
+/// 2 MiB the widest patterns forget their states within a line and crawl.
+const MATCHER_SIZE_LIMIT: usize = 16 << 20;
+
 /// Shortest literal: two letters stand in every line and filter nothing.
 const MIN_LITERAL_BYTES: usize = 3;
 
@@ -156,6 +160,7 @@ fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
         .case_insensitive(true)
         .unicode(false)
         .size_limit(PATTERN_SIZE_LIMIT)
+        .dfa_size_limit(MATCHER_SIZE_LIMIT)
         .build()
         .map_err(|error| {
             let reason = error.to_string().replace('\n', " ");
