@@ -35,6 +35,12 @@ pub enum ShaperError {
         /// How long it had.
         seconds: u64,
     },
+    /// What answers there does not know a shaper's calls.
+    #[error("what answers at {address} is no shaper")]
+    NoShaper {
+        /// Who was asked.
+        address: String,
+    },
     /// It answers, and does not do it.
     #[error("the shaper refuses: {reason}")]
     Refused {
@@ -56,10 +62,10 @@ impl ShaperError {
             ShaperError::Unreachable { .. } => "unreachable",
             ShaperError::Timeout { .. } => "timeout",
             ShaperError::Wire(_) => "not_found",
+            ShaperError::NoShaper { .. } => "unsupported",
             ShaperError::Refused { code, .. } => match code {
                 Code::NotFound => "not_found",
                 Code::InvalidArgument | Code::AlreadyExists => "invalid_argument",
-                Code::Unimplemented => "unsupported",
                 _ => "refused",
             },
         }
@@ -76,11 +82,10 @@ impl ShaperError {
                 "whether a change is in force is not known: repeat it with the same --request-id"
                     .to_owned()
             }
-            ShaperError::Refused {
-                code: Code::Unimplemented,
-                ..
-            } => {
-                format!("is something else at that address? A shaper listens on port {SHAPER_PORT}")
+            ShaperError::NoShaper { .. } => {
+                format!(
+                    "a shaper listens on port {SHAPER_PORT} unless its shaper.toml says otherwise"
+                )
             }
             _ => String::new(),
         }
@@ -153,6 +158,9 @@ impl ShaperClient {
             Some(source) => ShaperError::Unreachable {
                 address: self.address.clone(),
                 reason: innermost(source).to_string(),
+            },
+            None if status.code() == Code::Unimplemented => ShaperError::NoShaper {
+                address: self.address.clone(),
             },
             None => ShaperError::Refused {
                 code: status.code(),

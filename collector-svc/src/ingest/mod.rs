@@ -29,7 +29,6 @@ mod timeline;
 pub(crate) mod windows;
 mod writer;
 
-pub(crate) use crate::times::Now;
 pub use limits::{ACK_EVERY, HELLO_WITHIN, UNACKNOWLEDGED_MAX};
 pub use queue::{Queue, Queued};
 pub use service::Ingest;
