@@ -36,8 +36,8 @@ pub(crate) enum WireCommand {
 /// Who is asked.
 #[derive(Debug, Args)]
 pub(crate) struct At {
-    /// Ask this shaper itself, without a collector
-    #[arg(long, value_name = "HOST[:PORT]|unix:/PATH")]
+    /// Ask this shaper itself, without a collector: HOST[:PORT] or unix:/PATH
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) shaper: Option<String>,
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct BypassArgs {
     /// SHAPER/WIRE, WIRE where only one has that name, or HOST:FUNCTION by what it shapes
     wire: WireName,
     /// on: around the shaper; off: through it again
-    #[arg(value_name = "on|off")]
+    #[arg(value_name = "STATE")]
     bypass: Switch,
     #[command(flatten)]
     note: NoteArgs,
