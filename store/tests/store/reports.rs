@@ -196,7 +196,11 @@ async fn windows_and_co_signals_are_found_by_host_and_time() {
             .is_empty()
     );
     let shaped = ["gpu-09".to_owned()];
-    let shaping = db.store.shaping_of(&attempt("7", 0), &shaped, at(0), at(9)).await.unwrap();
+    let shaping = db
+        .store
+        .shaping_of(&attempt("7", 0), &shaped, at(0), at(9))
+        .await
+        .unwrap();
     assert_eq!((shaping[0].windows, shaping[0].invalid), (1, 1));
     assert!(
         db.store
