@@ -190,7 +190,7 @@ impl Module {
             let Some(place) = self.sections.get(&section.0) else {
                 continue;
             };
-            let end = start.checked_add(size).unwrap_or(u64::MAX);
+            let end = start.saturating_add(size);
             if end > place.bytes.len() as u64 && symbol.kind() == SymbolKind::Text {
                 return Err(format!("function {name} lies outside of its section"));
             }

@@ -246,13 +246,13 @@ impl Reader<'_> {
 
     fn push(&self, steps: &mut Vec<Step>) {
         steps.push(grow(-8));
-        if self.native.op0_kind() == OpKind::Register {
-            if let Some(from) = number(self.native.op0_register()) {
-                steps.push(Step::Store {
-                    from,
-                    at: on_stack(0),
-                });
-            }
+        if self.native.op0_kind() == OpKind::Register
+            && let Some(from) = number(self.native.op0_register())
+        {
+            steps.push(Step::Store {
+                from,
+                at: on_stack(0),
+            });
         }
     }
 
