@@ -124,7 +124,7 @@ pub fn compare(old: &Selection, new: &Selection) -> Difference {
             Some(other) => changes.extend(between(row, other)),
             None => changes.push(Change::Vanished {
                 function: full(row),
-                because: vanished(row, new),
+                because: vanished(row, function.1, new),
             }),
         }
     }
@@ -190,11 +190,11 @@ fn between(old: &FunctionRow, new: &FunctionRow) -> Vec<Change> {
 }
 
 /// Why a kept function is not kept any more.
-fn vanished(old: &FunctionRow, new: &Selection) -> String {
-    let still = new
-        .functions
-        .iter()
-        .find(|r| plain(&r.function) == plain(&old.function));
+fn vanished(old: &FunctionRow, of_driver: bool, new: &Selection) -> String {
+    let still = new.functions.iter().find(|r| {
+        // Drivers and the layers above them share names.
+        plain(&r.function) == plain(&old.function) && (r.module == new.driver) == of_driver
+    });
     match still {
         Some(row) => format!("removed by rule {}: {}", row.rule.name(), row.why),
         None => "not there, inlined, or reached by no entry point".to_owned(),

@@ -241,7 +241,7 @@ impl<'a> World<'a> {
         slots: &[Slot],
     ) -> Vec<(u64, String, Node)> {
         let module = &self.modules[number];
-        if bytes == 0 || table.bytes == 0 || table.bytes % bytes != 0 {
+        if bytes == 0 || table.bytes == 0 || !table.bytes.is_multiple_of(bytes) {
             return Vec::new();
         }
         let Some(section) = module.sections.get(&table.section) else {
