@@ -8,12 +8,12 @@ use crate::btf::BtfError;
 #[derive(Debug, thiserror::Error)]
 pub enum SelectError {
     /// A file or directory cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// A compressed file that does not decompress.
     #[error("{}: cannot decompress as {format}: {reason}; copy the file again from its package", path.display())]
@@ -102,12 +102,12 @@ pub enum SelectError {
         reason: String,
     },
     /// The kernel or a module has a broken BTF, or one of another version.
-    #[error("{}: BTF: {source}; {remedy}", path.display())]
+    #[error("{}: BTF: {reason}; {remedy}", path.display())]
     Btf {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: BtfError,
+        reason: BtfError,
         /// What to do.
         remedy: &'static str,
     },
@@ -158,6 +158,6 @@ impl SelectError {
     /// An input or output error of one file.
     pub(super) fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { path, source }
+        move |reason| Self::Io { path, reason }
     }
 }

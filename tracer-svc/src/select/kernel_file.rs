@@ -34,9 +34,9 @@ pub(super) fn read(path: &Path) -> Result<Blob, SelectError> {
 }
 
 fn parse(raw: Vec<u8>, path: &Path) -> Result<Blob, SelectError> {
-    Blob::parse(raw, None).map_err(|source| SelectError::Btf {
+    Blob::parse(raw, None).map_err(|reason| SelectError::Btf {
         path: path.to_owned(),
-        source,
+        reason,
         remedy: "name the kernel that belongs to these modules with --kernel",
     })
 }

@@ -88,12 +88,6 @@ const NEEDED: [&str; 2] = ["ib_core", "ib_uverbs"];
 /// A file that is missing, broken, or of another kernel; the message names it and
 /// says what to do.
 pub fn select(source: &Source, rules: &Rules) -> Result<Selection, SelectError> {
-    let kernel = match &source.kernel {
-        Some(kernel) => kernel.clone(),
-        None => kernel_file::beside(&source.directory).ok_or_else(|| SelectError::NoKernel {
-            path: source.directory.clone(),
-        })?,
-    };
     let driver = source.driver.replace('-', "_");
     let above: BTreeSet<&str> = rules
         .layers
@@ -109,6 +103,12 @@ pub fn select(source: &Source, rules: &Rules) -> Result<Selection, SelectError> 
             return Err(missing_module(source, name, &found, &above));
         }
     }
+    let kernel = match &source.kernel {
+        Some(kernel) => kernel.clone(),
+        None => kernel_file::beside(&source.directory).ok_or_else(|| SelectError::NoKernel {
+            path: source.directory.clone(),
+        })?,
+    };
     let base = kernel_file::read(&kernel)?;
     let (modules, absent) = read_modules(&found, &above, &driver, &base, &kernel)?;
     analyse(&modules, absent, &base, &kernel, &driver, rules)
@@ -213,9 +213,9 @@ fn analyse(
             });
         }
     }
-    let names = Names::of(&Types::whole(base)).map_err(|source| SelectError::Btf {
+    let names = Names::of(&Types::whole(base)).map_err(|reason| SelectError::Btf {
         path: kernel.to_owned(),
-        source,
+        reason,
         remedy: "name the kernel that belongs to these modules with --kernel",
     })?;
     let world = World::new(modules, base, &names, &rules.untyped)?;

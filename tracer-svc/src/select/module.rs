@@ -455,9 +455,9 @@ fn read_btf(
             path: path.to_owned(),
             reason: format!("{name}: {e}"),
         })?;
-        let blob = Blob::parse(data.to_vec(), base).map_err(|source| SelectError::Btf {
+        let blob = Blob::parse(data.to_vec(), base).map_err(|reason| SelectError::Btf {
             path: path.to_owned(),
-            source,
+            reason,
             remedy: "copy the file again from its package; where it is whole, \
                      a newer tracer-svc may know what this one does not",
         })?;

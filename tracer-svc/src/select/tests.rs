@@ -258,7 +258,8 @@ fn what_is_missing_is_named_with_a_remedy() {
         said.contains("no module toy_ib") && said.contains("--driver"),
         "{said}"
     );
-    let mut without = source(directory.path());
+    let whole = copy();
+    let mut without = source(whole.path());
     without.kernel = None;
     assert!(message(&without).contains("name it with --kernel"));
     let empty = tempfile::tempdir().unwrap();

@@ -330,10 +330,10 @@ impl<'a> World<'a> {
     }
 }
 
-fn broken(path: &Path, source: crate::btf::BtfError) -> SelectError {
+fn broken(path: &Path, reason: crate::btf::BtfError) -> SelectError {
     SelectError::Btf {
         path: path.to_owned(),
-        source,
+        reason,
         remedy: "copy the file again from its package",
     }
 }
