@@ -140,6 +140,8 @@ fn to_proto(attempt: Attempt) -> Job {
         placements: Vec::new(),
         marks: attempt.marks,
         labels,
+        hosts_total: attempt.hosts_total,
+        first_hosts: attempt.first_hosts,
     }
 }
 

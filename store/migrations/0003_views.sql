@@ -115,7 +115,14 @@ SELECT a.*,
                 FROM rdmesh_store.placements p
                 WHERE p.job_id = a.job_id AND p.requeue = a.requeue AND p.restart = a.restart
                   AND NOT EXISTS (SELECT FROM rdmesh_store.hosts h WHERE h.host = p.host)
-                ORDER BY p.host) AS marks
+                ORDER BY p.host) AS marks,
+       -- For lists: a job may have thousands of hosts.
+       ARRAY(SELECT p.host FROM rdmesh_store.placements p
+             WHERE p.job_id = a.job_id AND p.requeue = a.requeue AND p.restart = a.restart
+             ORDER BY p.host LIMIT 4) AS first_hosts,
+       (SELECT count(*) FROM rdmesh_store.placements p
+        WHERE p.job_id = a.job_id AND p.requeue = a.requeue AND p.restart = a.restart)
+           AS hosts_total
 FROM rdmesh_store.attempts a;
 
 -- Which attempt a row belongs to:

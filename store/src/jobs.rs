@@ -104,6 +104,10 @@ pub struct Attempt {
     pub marks: Vec<String>,
     /// Where it stands in lists: start, else end, else when it was first told.
     pub listed_at: OffsetDateTime,
+    /// The first of its hosts by name, at most four.
+    pub first_hosts: Vec<String>,
+    /// On how many hosts it was placed.
+    pub hosts_total: u32,
 }
 
 /// Which attempts to list. None and empty do not filter.
@@ -136,7 +140,8 @@ pub struct JobCursor {
 
 const COLUMNS: &str =
     "job_id, requeue, restart, told, name, user_name, scheduler, cluster, job_class,
-    state, started_at, ended_at, exit_code, exit_reason, labels::text AS labels, marks, listed_at";
+    state, started_at, ended_at, exit_code, exit_reason, labels::text AS labels, marks, listed_at,
+    first_hosts, hosts_total";
 
 impl Store {
     /// An attempt began. `now` is when the request came.
@@ -457,5 +462,7 @@ fn attempt(row: &sqlx::postgres::PgRow) -> Result<Attempt, StoreError> {
         labels: row.try_get("labels")?,
         marks: row.try_get("marks")?,
         listed_at: row.try_get("listed_at")?,
+        first_hosts: row.try_get("first_hosts")?,
+        hosts_total: u32::try_from(row.try_get::<i64, _>("hosts_total")?).unwrap_or(u32::MAX),
     })
 }

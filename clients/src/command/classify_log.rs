@@ -39,7 +39,7 @@ const MAX_FILES: usize = 100_000;
 #[command(after_help = EXAMPLE)]
 pub(crate) struct ClassifyLogArgs {
     /// Logs, Flight Recorder dumps, or directories of them; - for standard input
-    #[arg(required = true, value_name = "FILE|-")]
+    #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Rules of this site, tried before the built-in ones (or instead of them)
     #[arg(long, value_name = "FILE")]

@@ -88,7 +88,11 @@ pub struct Job {
     pub exit_code: Option<i32>,
     /// The scheduler's words.
     pub exit_reason: Option<String>,
-    /// Where it ran.
+    /// On how many hosts it ran.
+    pub hosts_total: u32,
+    /// The first of them by name, at most four: lists have no placements.
+    pub first_hosts: Vec<String>,
+    /// Where it ran; empty in lists.
     pub placements: Vec<Placement>,
     /// What is odd about what was said.
     pub marks: Vec<String>,
@@ -114,6 +118,8 @@ impl From<wire::Job> for Job {
             ended_at: moment_or_mark(&mut marks, "ended_at", job.ended_at),
             exit_code: job.exit_code,
             exit_reason: text(job.exit_reason),
+            hosts_total: job.hosts_total,
+            first_hosts: job.first_hosts,
             placements: job.placements.into_iter().map(Into::into).collect(),
             marks,
             labels: job.labels.into_iter().collect(),

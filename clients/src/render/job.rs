@@ -7,7 +7,7 @@ use rdmesh_client::model::job::{Job, JobState};
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
-use super::{Ink, Style, ago, newest_shown, note, some_of, span};
+use super::{Ink, Style, ago, newest_shown, note, some_of, some_of_total, span};
 use crate::command::job::{JobChange, JobList};
 
 /// Hosts that one line of a list names.
@@ -143,6 +143,10 @@ fn ink(state: JobState) -> Ink {
 }
 
 fn hosts(job: &Job) -> String {
+    // Lists have no placements; what was just told may have no figures yet.
+    if job.placements.is_empty() {
+        return some_of_total(&job.first_hosts, job.hosts_total as usize, MAX_LISTED_HOSTS);
+    }
     let hosts: Vec<String> = job.placements.iter().map(|p| p.host.clone()).collect();
     some_of(&hosts, MAX_LISTED_HOSTS)
 }

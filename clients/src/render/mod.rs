@@ -116,12 +116,17 @@ pub(crate) fn span(seconds: i64) -> String {
 
 /// `a, b, c and 5 more`.
 pub(crate) fn some_of(items: &[String], most: usize) -> String {
+    some_of_total(items, items.len(), most)
+}
+
+/// The same, where `items` are the first of `total`.
+pub(crate) fn some_of_total(items: &[String], total: usize, most: usize) -> String {
     let shown: Vec<String> = items
         .iter()
         .take(most)
         .map(|item| printable(item))
         .collect();
-    match items.len().saturating_sub(most) {
+    match total.saturating_sub(shown.len()) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

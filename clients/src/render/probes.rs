@@ -86,10 +86,12 @@ fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
         ));
     }
     let (attached, total) = (host.logical_attached, host.logical_total);
-    let ink = if attached == total {
-        Ink::Good
-    } else {
-        Ink::Warning
+    let something_to_watch =
+        |p: &Probe| p.logical && p.state == ProbeState::Missing && !is_absent(p);
+    let missed = host.probes.iter().any(something_to_watch);
+    let ink = match attached == total || (attached > 0 && !missed) {
+        true => Ink::Good,
+        false => Ink::Warning,
     };
     let count = format!("{attached} of {total} logical hooks are watched");
     let states = ProbeState::ALL.iter().filter_map(|state| {
@@ -234,6 +236,11 @@ mod tests {
         assert!(missing(&host).contains("\u{1b}[1;31mmissing"));
         host.probes[1].missing_because = vec![MissingReason::DriverHasNoOperation];
         assert!(missing(&host).contains("\u{1b}[2mmissing"));
+        assert!(
+            missing(&host).contains("\u{1b}[32m12 of 13 logical"),
+            "{}",
+            missing(&host)
+        );
         host.probes[1]
             .missing_because
             .push(MissingReason::RefusedByKernel);

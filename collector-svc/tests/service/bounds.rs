@@ -5,7 +5,7 @@ use rdmesh_proto::collector::v1::report_request::Item;
 use rdmesh_proto::collector::v1::{
     AgentHealth, DiagnoseRequest, GetHostProbesRequest, ListAgentsRequest,
 };
-use rdmesh_proto::tracer::v1::{Probe, ProbeReport, ProbeState, Snapshot};
+use rdmesh_proto::tracer::v1::{MissingReason, Probe, ProbeReport, ProbeState, Snapshot};
 
 use crate::made::{Host, start};
 use crate::running::Running;
@@ -134,6 +134,7 @@ async fn what_a_driver_lacks_degrades_no_host() {
         unreachable!("it makes reports");
     };
     report.probes[3].reason = "driver rdma_rxe has no operation modify_qp".into();
+    report.probes[3].missing_because = vec![MissingReason::DriverHasNoOperation.into()];
     agent.send(1, Item::ProbeReport(report)).await;
     agent.acknowledged(1).await;
     let all = collector

@@ -171,8 +171,9 @@ async fn attempts_are_told_apart_and_the_latest_answers() {
 async fn jobs_are_listed_by_page() {
     let collector = Running::start().await;
     let mut jobs = collector.jobs();
-    for (job, seconds) in [("a", 30), ("b", 20), ("c", 10)] {
-        jobs.start_job(start(job, seconds, &[])).await.unwrap();
+    let many = ["h5", "h1", "h4", "h2", "h3"];
+    for (job, seconds, hosts) in [("a", 30, &many[..]), ("b", 20, &[]), ("c", 10, &["h9"])] {
+        jobs.start_job(start(job, seconds, hosts)).await.unwrap();
     }
     let mut request = ListJobsRequest {
         page_size: 2,
@@ -182,13 +183,24 @@ async fn jobs_are_listed_by_page() {
     let mut listed = Vec::new();
     loop {
         let page = jobs.list_jobs(request.clone()).await.unwrap().into_inner();
-        listed.extend(page.jobs.into_iter().map(|job| job.attempt.unwrap().job_id));
+        listed.extend(page.jobs);
         if page.next_page_token.is_empty() {
             break;
         }
         request.page_token = page.next_page_token;
     }
-    assert_eq!(listed, ["c", "b", "a"]);
+    let listed: Vec<_> = listed
+        .into_iter()
+        .map(|job| {
+            let id = job.attempt.unwrap().job_id;
+            (id, job.hosts_total, job.first_hosts.join(" "))
+        })
+        .collect();
+    let expected = [("c", 1, "h9"), ("b", 0, ""), ("a", 5, "h1 h2 h3 h4")];
+    assert_eq!(
+        listed,
+        expected.map(|(id, total, first)| (id.to_owned(), total, first.to_owned()))
+    );
     request.page_token = "zz".into();
     let refused = jobs.list_jobs(request).await.unwrap_err();
     assert!(

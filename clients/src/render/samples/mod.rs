@@ -71,6 +71,8 @@ fn wire_job() -> wire::Job {
             },
         ],
         marks: Vec::new(),
+        hosts_total: 2,
+        first_hosts: texts(&["gpu-01", "gpu-02"]),
         labels: [("model".to_owned(), "llama".to_owned())].into(),
     }
 }
@@ -87,6 +89,8 @@ pub(crate) fn odd_job() -> Job {
         ended_at: later(-10),
         started_at: later(0),
         marks: texts(&["ended before it started", "host gpu-09 has never reported"]),
+        hosts_total: 4,
+        first_hosts: texts(&["gpu-05", "gpu-06", "gpu-07", "gpu-09"]),
         placements: ["gpu-05", "gpu-06", "gpu-07", "gpu-09"]
             .map(|host| wire::Placement {
                 host: host.into(),
