@@ -33,7 +33,7 @@ fn labelled() -> Vec<Line<'static>> {
         let cells: Vec<&str> = row.split('\t').collect();
         Line {
             split: "labelled",
-            class: cells[4].parse().unwrap(),
+            class: cells[4].parse().expect("a class in the fifth column"),
             verb: cells[2],
             error: cells[3],
             text: cells[1],
@@ -47,7 +47,7 @@ fn held_out(file: &'static str) -> Vec<Line<'static>> {
         let cells: Vec<&str> = row.splitn(5, '\t').collect();
         Line {
             split: cells[0],
-            class: cells[1].parse().unwrap(),
+            class: cells[1].parse().expect("a class in the second column"),
             verb: cells[2],
             error: cells[3],
             text: cells[4],
@@ -57,7 +57,7 @@ fn held_out(file: &'static str) -> Vec<Line<'static>> {
 }
 
 fn classifier() -> Classifier {
-    Classifier::new(RuleSet::builtin().unwrap())
+    Classifier::new(RuleSet::builtin().expect("the built-in rules load"))
 }
 
 /// Runs the lines, prints accuracy by split and a confusion table, and gives the

@@ -1,4 +1,5 @@
 //! Flight Recorder dumps: versions, both forms, and what they say together.
+#![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
 
