@@ -35,7 +35,10 @@ struct Repeated {
 impl Read for Repeated {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let piece = &self.text[self.at..];
-        let length = piece.len().min(buffer.len()).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let length = piece
+            .len()
+            .min(buffer.len())
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
         buffer[..length].copy_from_slice(&piece[..length]);
         self.left -= length as u64;
         self.at = (self.at + length) % self.text.len();
