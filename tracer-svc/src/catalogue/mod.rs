@@ -196,6 +196,10 @@ pub struct Hook {
     /// The member of `struct ib_device_ops`, when the function is the driver's.
     #[serde(default)]
     pub operation: Option<String>,
+    /// A member that newer kernels have beside it, for the calls of user space: a
+    /// driver may have either or both.
+    #[serde(default)]
+    pub user_operation: Option<String>,
 }
 
 impl Hook {
@@ -255,7 +259,10 @@ impl Catalogue {
 
     /// Members of `struct ib_device_ops` that hooks ask for.
     pub fn operations(&self) -> impl Iterator<Item = &str> {
-        self.hooks.iter().filter_map(|h| h.operation.as_deref())
+        self.hooks.iter().flat_map(|h| {
+            let user = h.user_operation.as_deref();
+            h.operation.as_deref().into_iter().chain(user)
+        })
     }
 
     /// Modules that hooks name.
@@ -279,6 +286,9 @@ impl Catalogue {
                 _ if !names.insert(hook.name.as_str()) => "name occurs twice",
                 (Some(_), false) => "has both `places` and `operation`",
                 (None, true) => "has neither `places` nor `operation`",
+                (None, _) if hook.user_operation.is_some() => {
+                    "has `user_operation` without `operation`"
+                }
                 _ => continue,
             };
             return Err(CatalogueError::Rule {

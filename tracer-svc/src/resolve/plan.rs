@@ -227,6 +227,8 @@ impl At<'_, '_, '_> {
     }
 
     fn driver(&mut self, operation: &str) -> Result<(), BtfError> {
+        let user = self.hook.user_operation.as_deref();
+        let asked = |member: &str| member == operation || Some(member) == user;
         let drivers: BTreeSet<&str> = self
             .index
             .drivers
@@ -241,7 +243,7 @@ impl At<'_, '_, '_> {
                 .index
                 .drivers
                 .iter()
-                .filter(|(f, _)| f.driver == driver && f.operation == operation)
+                .filter(|(f, _)| f.driver == driver && asked(&f.operation))
                 .peekable();
             if functions.peek().is_none() {
                 self.plan.missing.push((

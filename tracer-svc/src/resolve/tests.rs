@@ -185,7 +185,11 @@ impl Kernel {
     }
 
     fn plan(&self, tables: &[DriverFunction]) -> (Catalogue, Plan) {
-        let catalogue = Catalogue::parse(CATALOGUE).unwrap();
+        self.plan_of(CATALOGUE, tables)
+    }
+
+    fn plan_of(&self, catalogue: &str, tables: &[DriverFunction]) -> (Catalogue, Plan) {
+        let catalogue = Catalogue::parse(catalogue).unwrap();
         let view = KernelView {
             modules: self.views(),
             symbols: &self.symbols,
@@ -341,4 +345,45 @@ fn a_function_that_ftrace_does_not_list_is_not_planned() {
         plan.missing
             .contains(&(0, Missing::NotTraceable("ib_uverbs_alloc_pd".to_owned())))
     );
+}
+
+#[test]
+fn a_newer_member_of_the_table_serves_the_same_hook() {
+    let kernel = kernel("");
+    let catalogue = CATALOGUE.replace(
+        "operation = \"reg_user_mr\"",
+        "operation = \"reg_mr\"\nuser_operation = \"reg_user_mr\"",
+    );
+    let hooked = |tables: &[DriverFunction]| {
+        let (catalogue, plan) = kernel.plan_of(&catalogue, tables);
+        let number = catalogue
+            .hooks
+            .iter()
+            .position(|h| h.name == "driver.reg_mr")
+            .unwrap();
+        let of_rxe = |p: &Planned| p.hook == number && p.module == "rdma_rxe";
+        let probes = plan.probes.into_iter().filter(of_rxe);
+        let functions: Vec<String> = probes.map(|p| p.function).collect();
+        let lacks = |(hook, missing): &(usize, Missing)| {
+            *hook == number
+                && matches!(missing, Missing::NoOperation { module, .. } if module == "rdma_rxe")
+        };
+        (functions, plan.missing.iter().any(lacks))
+    };
+    let pd = found("rdma_rxe", "alloc_pd", "rxe_alloc_pd");
+    let user = found("rdma_rxe", "reg_user_mr", "rxe_reg_user_mr");
+    let kernels = found("rdma_rxe", "reg_mr", "rxe_dealloc_pd");
+    assert_eq!(
+        hooked(&[pd.clone(), user.clone()]),
+        (vec!["rxe_reg_user_mr".to_owned()], false)
+    );
+    assert_eq!(
+        hooked(&[pd.clone(), kernels.clone(), user]),
+        (
+            vec!["rxe_dealloc_pd".to_owned(), "rxe_reg_user_mr".to_owned()],
+            false
+        )
+    );
+    assert_eq!(hooked(&[pd.clone(), kernels]).0, ["rxe_dealloc_pd"]);
+    assert_eq!(hooked(&[pd]), (Vec::new(), true));
 }

@@ -5,6 +5,7 @@ use rdmesh_proto::tracer::v1::{Heartbeat, Snapshot};
 
 use super::aggregate::{Aggregate, Row, Signature, Task};
 use super::counters::{Grown, Reported};
+use super::hidden::Hidden;
 use super::tables::Tables;
 use crate::counters::Counters;
 use crate::host::Devices;
@@ -57,6 +58,9 @@ pub enum Made {
 pub struct Maker {
     reported: Reported,
     start_boot_ns: u64,
+    /// Probes that the kernel hid calls from in the interval before: a chain may have
+    /// waited for its outer record since then.
+    hid_before: Vec<ProbeId>,
 }
 
 impl Maker {
@@ -66,6 +70,7 @@ impl Maker {
         Self {
             reported: Reported::default(),
             start_boot_ns,
+            hid_before: Vec::new(),
         }
     }
 
@@ -86,6 +91,10 @@ impl Maker {
         };
         self.start_boot_ns = interval.end_boot_ns;
         let grown = Growth::of(&self.reported, counters, around.report);
+        let hid: Vec<ProbeId> = grown.unseen.iter().map(|g| g.key).collect();
+        let mut hidden = hid.clone();
+        hidden.append(&mut self.hid_before);
+        self.hid_before = hid;
         if aggregate.is_empty() && grown.is_empty() {
             return Made::Heartbeat(Heartbeat {
                 clock: Some(clock),
@@ -109,7 +118,8 @@ impl Maker {
             chains_left_out: aggregate.left_out,
             ..Snapshot::default()
         };
-        chains(&mut snapshot, &mut tables, aggregate);
+        let hidden = Hidden::of(around.report, &hidden);
+        chains(&mut snapshot, &mut tables, aggregate, &hidden);
         self.counters(&mut snapshot, &mut tables, &grown);
         tables.finish(&mut snapshot);
         Made::Snapshot(Box::new(snapshot))
@@ -208,7 +218,12 @@ impl Growth {
     }
 }
 
-fn chains(snapshot: &mut Snapshot, tables: &mut Tables<'_>, aggregate: &Aggregate) {
+fn chains(
+    snapshot: &mut Snapshot,
+    tables: &mut Tables<'_>,
+    aggregate: &Aggregate,
+    hidden: &Hidden<'_>,
+) {
     let mut signatures = wire::SignatureColumns::default();
     for Signature { driver, steps } in &aggregate.signatures.entries {
         signatures.driver.push(tables.string(driver.as_bytes()));
@@ -245,7 +260,9 @@ fn chains(snapshot: &mut Snapshot, tables: &mut Tables<'_>, aggregate: &Aggregat
         chains.count.push(*count);
         chains.first_boot_ns.push(*first_boot_ns);
         chains.last_boot_ns.push(*last_boot_ns);
-        chains.marks.push(super::words::mark_bits(key.marks));
+        let steps = aggregate.signatures.entries.get(key.signature as usize);
+        let marks = hidden.doubt(key.marks, steps.map_or(&[][..], |s| &s.steps));
+        chains.marks.push(super::words::mark_bits(marks));
     }
     snapshot.chains = Some(chains);
     for (row, records) in &aggregate.samples {

@@ -6,6 +6,7 @@ mod aggregate;
 mod async_event;
 mod builder;
 mod counters;
+mod hidden;
 mod strings;
 mod tables;
 mod words;

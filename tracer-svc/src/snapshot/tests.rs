@@ -202,6 +202,50 @@ fn marks_keep_chains_apart() {
     assert_eq!(marks, [0, 4]);
 }
 
+/// Unseen calls of the three probes, since the start.
+fn unseen(counts: [u64; 3]) -> Counters {
+    Counters {
+        losses: counts
+            .map(|unseen| ProbeLosses {
+                unseen,
+                ..ProbeLosses::default()
+            })
+            .into(),
+        ..Counters::default()
+    }
+}
+
+#[test]
+fn a_chain_without_a_step_that_the_kernel_may_have_hidden_is_incomplete() {
+    let swallowed = Marks {
+        swallowed: true,
+        ..Marks::default()
+    };
+    let part = |from: usize, to: usize, marks: Marks| Chain {
+        records: chain(9, 100).records[from..to].to_vec(),
+        marks,
+        ..chain(9, 100)
+    };
+    let mut aggregate = Aggregate::default();
+    aggregate.add(&chain(9, 100), &who(), "");
+    aggregate.add(&part(1, 3, Marks::default()), &who(), "");
+    aggregate.add(&part(0, 2, swallowed), &who(), "");
+    let mut maker = Maker::new(0);
+    let mut marks = |at: u64, counters: &Counters| -> Vec<u32> {
+        let message = snapshot(make(&mut maker, at, &aggregate, counters));
+        expand::chains(&message).iter().map(|c| c.marks).collect()
+    };
+    let (none, swallowed, incomplete) = (0, 2, 4);
+    assert_eq!(marks(1, &unseen([0, 0, 0])), [none, none, swallowed]);
+    // ib_umem_get was hidden: only what lacks it is in doubt.
+    assert_eq!(marks(2, &unseen([1, 0, 0])), [none, incomplete, swallowed]);
+    // A chain may have waited since the interval before.
+    assert_eq!(marks(3, &unseen([1, 0, 0])), [none, incomplete, swallowed]);
+    assert_eq!(marks(4, &unseen([1, 0, 0])), [none, none, swallowed]);
+    // The system call's function was hidden: nobody knows whether it failed.
+    assert_eq!(marks(5, &unseen([1, 0, 7])), [none, none, incomplete]);
+}
+
 #[test]
 fn nothing_failed_is_a_heartbeat() {
     let mut maker = Maker::new(10);
