@@ -111,11 +111,17 @@ SELECT a.*,
                 THEN 'completed, with exit code ' || a.exit_code END,
            CASE WHEN a.state = 4 AND a.exit_code = 0 THEN 'failed, with exit code 0' END
        ], NULL)
-       || ARRAY(SELECT 'host ' || p.host || ' has never reported'
-                FROM rdmesh_store.placements p
-                WHERE p.job_id = a.job_id AND p.requeue = a.requeue AND p.restart = a.restart
-                  AND NOT EXISTS (SELECT FROM rdmesh_store.hosts h WHERE h.host = p.host)
-                ORDER BY p.host) AS marks,
+       -- Each host by name where they are few: a job may have thousands.
+       || COALESCE((
+           SELECT CASE WHEN count(*) <= 4
+                       THEN array_agg('host ' || s.host || ' has never reported' ORDER BY s.host)
+                       ELSE ARRAY[count(*) || ' hosts have never reported: '
+                                  || array_to_string((array_agg(s.host ORDER BY s.host))[1:4], ', ')
+                                  || ' and ' || count(*) - 4 || ' more'] END
+           FROM (SELECT p.host FROM rdmesh_store.placements p
+                 WHERE p.job_id = a.job_id AND p.requeue = a.requeue AND p.restart = a.restart
+                   AND NOT EXISTS (SELECT FROM rdmesh_store.hosts h WHERE h.host = p.host)) s
+           HAVING count(*) > 0), '{}') AS marks,
        -- For lists: a job may have thousands of hosts.
        ARRAY(SELECT p.host FROM rdmesh_store.placements p
              WHERE p.job_id = a.job_id AND p.requeue = a.requeue AND p.restart = a.restart

@@ -208,7 +208,7 @@ COMMENT ON COLUMN rdmesh.jobs.exit_code IS 'Exit code; null: not told.';
 COMMENT ON COLUMN rdmesh.jobs.exit_reason IS 'Why it ended, in the words of the scheduler.';
 COMMENT ON COLUMN rdmesh.jobs.labels IS 'Labels of the scheduler''s own.';
 COMMENT ON COLUMN rdmesh.jobs.told IS 'False: no scheduler spoke of it; failing tasks named it.';
-COMMENT ON COLUMN rdmesh.jobs.marks IS 'What is odd about what was told, computed when it is asked for: no scheduler told of it; ended before it started; ended or placed without a start; starts in the future; an exit code that does not fit the state; a host that has never reported.';
+COMMENT ON COLUMN rdmesh.jobs.marks IS 'What is odd about what was told, computed when it is asked for: no scheduler told of it; ended before it started; ended or placed without a start; starts in the future; an exit code that does not fit the state; hosts that have never reported, by name or, where there are more than four, counted.';
 COMMENT ON COLUMN rdmesh.jobs.updated_at IS 'When something was told last.';
 
 CREATE VIEW rdmesh.placements AS

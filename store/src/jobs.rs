@@ -143,6 +143,11 @@ const COLUMNS: &str =
     state, started_at, ended_at, exit_code, exit_reason, labels::text AS labels, marks, listed_at,
     first_hosts, hosts_total";
 
+/// A task in a cgroup knows the job and not the attempt: 0/0 that only tasks named is
+/// no attempt of its own once a scheduler told of one. Any other was named on purpose.
+const LISTED: &str = "(told OR (requeue, restart) <> (0, 0) OR NOT EXISTS (
+    SELECT FROM rdmesh_store.attempts o WHERE o.job_id = d.job_id AND o.told))";
+
 impl Store {
     /// An attempt began. `now` is when the request came.
     ///
@@ -259,8 +264,7 @@ impl Store {
     pub async fn attempts_of(&self, job_id: &str) -> Result<Vec<Attempt>, StoreError> {
         let rows = sqlx::query(&format!(
             "SELECT {COLUMNS} FROM rdmesh_store.described_attempts d
-             WHERE job_id = $1 AND (told OR NOT EXISTS (
-                 SELECT FROM rdmesh_store.attempts o WHERE o.job_id = d.job_id AND o.told))
+             WHERE job_id = $1 AND {LISTED}
              ORDER BY requeue, restart"
         ))
         .bind(job_id)
@@ -324,8 +328,7 @@ impl Store {
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Vec<Attempt>, StoreError> {
         let mut query = QueryBuilder::<Postgres>::new(format!(
             "SELECT {COLUMNS} FROM rdmesh_store.described_attempts d
-             WHERE (told OR NOT EXISTS (
-                 SELECT FROM rdmesh_store.attempts o WHERE o.job_id = d.job_id AND o.told))"
+             WHERE {LISTED}"
         ));
         if let Some(user) = &filter.user {
             query.push(" AND user_name = ").push_bind(user);

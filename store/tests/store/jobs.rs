@@ -1,7 +1,7 @@
 //! Job metadata in any order, and the join.
 
 use rdmesh_store::evidence::StoredVerdict;
-use rdmesh_store::jobs::{End, JobCursor, JobFilter};
+use rdmesh_store::jobs::{Attempt, AttemptKey, End, JobCursor, JobFilter};
 use rdmesh_store::query::FailureFilter;
 use time::OffsetDateTime;
 
@@ -231,6 +231,67 @@ async fn a_job_named_without_its_attempt_takes_the_attempt_of_that_time() {
         "7/0 cgroup, 7/1 cgroup, 7/2 cgroup, 7/1 environment"
     );
     assert_eq!(db.store.attempts_of("7").await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn an_attempt_that_tasks_named_stands_beside_those_that_were_told() {
+    let db = Database::new().await;
+    db.store
+        .start_job(&start("7", 0, Some(at(0)), &["gpu-01"]), at(1))
+        .await
+        .unwrap();
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    // An elastic restart that no scheduler tells of, and a cgroup that names the job.
+    let chains = vec![
+        chain(at(5), named("7", 1, 1)),
+        chain(at(6), named("7", 0, 2)),
+        chain(at(6), named("8", 0, 2)),
+    ];
+    db.store
+        .ingest(&[snapshot(&run, 1, chains, vec![], vec![])])
+        .await
+        .unwrap();
+    let keys =
+        |jobs: Vec<Attempt>| -> Vec<AttemptKey> { jobs.into_iter().map(|j| j.key).collect() };
+    let both = [attempt("7", 0), attempt("7", 1)];
+    assert_eq!(keys(db.store.attempts_of("7").await.unwrap()), both);
+    let filter = JobFilter {
+        limit: 10,
+        ..JobFilter::default()
+    };
+    let mut listed = keys(db.store.list_jobs(&filter).await.unwrap());
+    listed.sort_by(|a, b| (&a.job_id, a.requeue).cmp(&(&b.job_id, b.requeue)));
+    assert_eq!(listed, [&both[..], &[attempt("8", 0)]].concat());
+    // Once the scheduler told of 8/1, 8/0 is but the cgroup's word for the job.
+    db.store
+        .start_job(&start("8", 1, Some(at(2)), &["gpu-01"]), at(3))
+        .await
+        .unwrap();
+    assert_eq!(
+        keys(db.store.attempts_of("8").await.unwrap()),
+        [attempt("8", 1)]
+    );
+}
+
+#[tokio::test]
+async fn many_silent_hosts_are_one_mark() {
+    let db = Database::new().await;
+    let hosts: Vec<String> = (0..3_000).map(|n| format!("gpu-{n:04}")).collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    db.store
+        .start_job(&start("7", 0, Some(at(0)), &hosts), at(1))
+        .await
+        .unwrap();
+    let job = db.store.attempt(&attempt("7", 0)).await.unwrap().unwrap();
+    assert_eq!(
+        job.marks,
+        ["3000 hosts have never reported: gpu-0000, gpu-0001, gpu-0002, gpu-0003 and 2996 more"]
+    );
+    assert_eq!(
+        (job.hosts_total, job.first_hosts.join(" ")),
+        (3_000, "gpu-0000 gpu-0001 gpu-0002 gpu-0003".to_owned())
+    );
 }
 
 #[tokio::test]
