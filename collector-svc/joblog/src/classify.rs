@@ -45,7 +45,7 @@ pub struct Finding {
     pub status: Option<String>,
     /// Number of the completion status (`enum ibv_wc_status`).
     pub status_code: Option<u32>,
-    /// The vendor's error syndrome, as it stands in the line.
+    /// The vendor's error syndrome, hexadecimal (`0x81`) in whatever base it was written.
     pub vendor_err: Option<String>,
     /// RDMA device.
     pub device: Option<String>,
@@ -79,7 +79,7 @@ pub struct LineReport {
     /// Number of the completion status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_code: Option<u32>,
-    /// The vendor's error syndrome.
+    /// The vendor's error syndrome, hexadecimal (`0x81`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor_err: Option<String>,
     /// The other end.

@@ -83,7 +83,7 @@ impl Reading<'_> {
             errno,
             status: verdict.status,
             status_code: verdict.status_code,
-            vendor_err: self.text_of("vendor"),
+            vendor_err: self.vendor_err(),
             device: self.text_of("device").or_else(|| subject(extract::device)),
             peer: self.text_of("peer").or_else(|| extract::peer(from_match)),
             rank: self
@@ -94,6 +94,20 @@ impl Reading<'_> {
             start: self.start,
             end: self.end,
         }
+    }
+
+    /// One form for all programs: NCCL writes decimal, UCX and the kernel hexadecimal.
+    fn vendor_err(&self) -> Option<String> {
+        let hexadecimal = |digits: &str| u64::from_str_radix(digits, 16).ok();
+        let told = self.text_of("vendor").or_else(|| {
+            let digits = self.text_of("vendor_hex")?;
+            Some(format!("0x{digits}"))
+        })?;
+        let number = match told.strip_prefix("0x") {
+            Some(digits) => hexadecimal(digits),
+            None => told.parse().ok().or_else(|| hexadecimal(&told)),
+        };
+        Some(number.map_or(told, |number| format!("{number:#x}")))
     }
 
     fn verb(&self) -> (Option<String>, Option<Kind>) {

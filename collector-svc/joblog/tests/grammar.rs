@@ -81,7 +81,7 @@ fn five_generations_of_one_completion() {
         );
         assert_eq!(
             (report.status_code, report.vendor_err.as_deref()),
-            (Some(12), Some("129")),
+            (Some(12), Some("0x81")),
             "{line}"
         );
         assert_eq!(report.errno, None, "a status is no errno: {line}");
@@ -148,8 +148,10 @@ fn a_dumped_cqe_is_decoded() {
     let bytes = read("[  10.0] 00000030: 00 00 00 00 00 00 81 15 0a 00 08 5d 00 00 3c d2");
     assert_eq!(
         (bytes.class, bytes.vendor_err.as_deref()),
-        (Class::Network, Some("81"))
+        (Class::Network, Some("0x81"))
     );
+    let ucx = "UCX  ERROR Transport retry count exceeded on mlx5_0:1/RoCE (synd 0x15 vend 0x81 hw_synd 0/0)";
+    assert_eq!(read(ucx).vendor_err.as_deref(), Some("0x81"));
     assert_eq!(read("00000000 00000000 00000000 00000000").rule, None);
 }
 

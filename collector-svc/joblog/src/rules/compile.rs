@@ -32,9 +32,20 @@ const MIN_LITERAL_BYTES: usize = 3;
 const DFA_LITERAL_BYTES: usize = 32 << 10;
 
 /// What a pattern may capture.
-const CAPTURES: [&str; 12] = [
-    "verb", "action", "object", "errno", "code", "status", "syndrome", "event", "device", "peer",
-    "rank", "vendor",
+const CAPTURES: [&str; 13] = [
+    "verb",
+    "action",
+    "object",
+    "errno",
+    "code",
+    "status",
+    "syndrome",
+    "event",
+    "device",
+    "peer",
+    "rank",
+    "vendor",
+    "vendor_hex",
 ];
 
 /// Where a rule's class comes from.
