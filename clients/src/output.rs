@@ -73,6 +73,12 @@ impl Output {
         }
     }
 
+    /// A word for whoever waits, beside the answer.
+    pub(crate) fn remark(&self, text: &str) {
+        // With stderr gone there is nobody left to tell.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
     /// Writes bytes as they are. A reader that went away (`| head`) has all that
     /// it wanted: that is no error.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {

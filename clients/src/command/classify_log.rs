@@ -59,6 +59,16 @@ pub(crate) struct LogAnswer {
     pub(crate) log: LogPart,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) flight_recorder: Option<FlightPart>,
+    /// What was left out, and why; the exit code tells it too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<LeftOut>,
+}
+
+/// A file that could not be read to its end, or a directory in a directory.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    file: String,
+    reason: String,
 }
 
 /// What the lines say; its class stands above, where dumps count too.
@@ -93,7 +103,7 @@ pub(crate) struct RefusedDump {
 
 pub(crate) fn run(args: &ClassifyLogArgs, output: &mut Output) -> Result<Code, CommandError> {
     let classifier = Classifier::new(rules(args.rules.as_deref())?);
-    let files = expand(&args.files)?;
+    let (files, mut left_out) = expand(&args.files)?;
     let mut reading = Reading {
         classifier: &classifier,
         several: files.len() > 1,
@@ -107,12 +117,24 @@ pub(crate) fn run(args: &ClassifyLogArgs, output: &mut Output) -> Result<Code, C
         },
     };
     for file in &files {
-        reading.file(file, output)?;
+        match reading.file(file, output) {
+            // The rest is worth an answer all the same.
+            Err(CommandError::Input(reason)) if files.len() > 1 => left_out.push(LeftOut {
+                file: file.display().to_string(),
+                reason,
+            }),
+            other => other?,
+        }
         if reading.lines.gone {
             return Ok(Code::Answered);
         }
     }
-    let answer = reading.answer(output, files.len())?;
+    let refused = reading.refused.iter();
+    let mut reasons: Vec<String> = refused
+        .map(|dump| format!("{} is a dump that is refused: {}", dump.file, dump.reason))
+        .collect();
+    reasons.extend(left_out.iter().map(|left| left.reason.clone()));
+    let answer = reading.answer(output, files.len(), left_out)?;
     match output.format {
         Format::Text => {
             let text = render::classify_log::text(&answer, &output.style);
@@ -125,7 +147,13 @@ pub(crate) fn run(args: &ClassifyLogArgs, output: &mut Output) -> Result<Code, C
             output.write(line.as_bytes())?;
         }
     }
-    Ok(Code::Answered)
+    match reasons.is_empty() {
+        true => Ok(Code::Answered),
+        false => Err(CommandError::Input(format!(
+            "not all of it was read: {}",
+            reasons.join("; ")
+        ))),
+    }
 }
 
 fn rules(path: Option<&Path>) -> Result<RuleSet, CommandError> {
@@ -138,8 +166,9 @@ fn rules(path: Option<&Path>) -> Result<RuleSet, CommandError> {
 }
 
 /// Directories become the files in them, by name; the rest stays as it stands.
-fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
+fn expand(paths: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<LeftOut>), CommandError> {
     let mut files = Vec::new();
+    let mut left_out = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" || !path.is_dir() {
             files.push(path.clone());
@@ -150,6 +179,12 @@ fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
             let entry = entry.map_err(|error| unreadable(path, &error))?.path();
             if entry.is_file() {
                 inside.push(entry);
+            } else if entry.is_dir() {
+                let file = entry.display().to_string();
+                left_out.push(LeftOut {
+                    reason: format!("{file} is a directory: name it too"),
+                    file,
+                });
             }
         }
         inside.sort();
@@ -162,7 +197,7 @@ fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
         count if count > MAX_FILES => Err(CommandError::Usage(format!(
             "{count} files; at most {MAX_FILES} are read: name those of one job"
         ))),
-        _ => Ok(files),
+        _ => Ok((files, left_out)),
     }
 }
 
@@ -308,7 +343,12 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn answer(mut self, output: &mut Output, files: usize) -> Result<LogAnswer, CommandError> {
+    fn answer(
+        mut self,
+        output: &mut Output,
+        files: usize,
+        left_out: Vec<LeftOut>,
+    ) -> Result<LogAnswer, CommandError> {
         self.lines.flush(output)?;
         let Summary {
             class,
@@ -352,6 +392,7 @@ impl Reading<'_> {
                 rules,
             },
             flight_recorder,
+            left_out,
         })
     }
 }

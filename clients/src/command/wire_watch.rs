@@ -1,6 +1,7 @@
 //! `rdmesh wire watch`: windows as they come.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use clap::Args;
 use rdmesh_client::Moment;
@@ -10,6 +11,12 @@ use crate::args::{Format, Global};
 use crate::exit::{Code, CommandError};
 use crate::output::{self, Output};
 use crate::render::wires_watch::{Board, line};
+
+/// A shaper sends a window each second; who sees none by then is told so.
+const FIRST_WINDOW: Duration = Duration::from_secs(3);
+
+const NOTHING_YET: &str = "no wire has sent a window yet; waiting for the first \
+                           (rdmesh wire list shows which wires are known)";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -39,11 +46,20 @@ pub(super) async fn run(
     let mut windows = source.watch(args.which.host(), args.which.wire()).await?;
     // A terminal: `width` is known of one alone.
     let mut board = output.style.width.is_some().then(Board::default);
+    let mut patience = FIRST_WINDOW;
     let mut left = args.count.map(NonZeroU64::get);
     while left != Some(0) {
-        let Some(window) = windows.next().await? else {
+        let window = match tokio::time::timeout(patience, windows.next()).await {
+            Ok(window) => window?,
+            Err(_) => {
+                output.remark(NOTHING_YET);
+                windows.next().await?
+            }
+        };
+        let Some(window) = window else {
             return Err(CommandError::Ended);
         };
+        patience = Duration::MAX;
         let now = Moment::now();
         let text = match (output.format, &mut board) {
             (Format::Json, _) => output::json_line(&window)?,

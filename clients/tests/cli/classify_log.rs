@@ -130,9 +130,35 @@ fn what_cannot_be_read_is_said() {
         .unwrap();
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("zcat"), "{}", stderr(&output));
+    assert!(stdout(&output).is_empty());
     let output = rdmesh(&["classify-log", "-", "--rules", &path("rules.toml")])
         .output()
         .unwrap();
     assert_eq!(code(&output), 2);
     assert!(stderr(&output).contains("line 5"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_can_be_read_is_classified_and_the_rest_is_named() {
+    let folder = folder(&[
+        ("a.log", b"ibv_reg_mr failed: Cannot allocate memory\n"),
+        ("b.log.gz", b"\x1f\x8b\x08\0"),
+    ]);
+    std::fs::create_dir(folder.path().join("older")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let output = rdmesh(&["classify-log", path, "-o", "json"])
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 1);
+    let text = stdout(&output);
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&last["summary"], &last["class"]),
+        (&true.into(), &"syscall".into())
+    );
+    let left_out = last["left_out"].as_array().unwrap();
+    let names: Vec<&str> = left_out.iter().filter_map(|l| l["file"].as_str()).collect();
+    let name = |file: &str| format!("{path}/{file}");
+    assert_eq!(names, [name("older"), name("b.log.gz")]);
+    assert!(stderr(&output).contains("is a directory: name it too"));
 }
