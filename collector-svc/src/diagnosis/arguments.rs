@@ -25,6 +25,9 @@ pub struct Arguments {
     /// What the address mapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,
+    /// What the last byte mapped: `none` where the length runs over the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapping_of_end: Option<Mapping>,
     /// Address of the memory, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -37,6 +40,9 @@ pub struct Arguments {
     /// File descriptor of the dmabuf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dmabuf_fd: Option<i32>,
+    /// Where in the dmabuf the region begins, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dmabuf_offset_bytes: Option<u64>,
     /// The queue pair.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qp_number: Option<u32>,
@@ -46,9 +52,15 @@ pub struct Arguments {
     /// State that was asked for: `RTS`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_state: Option<String>,
+    /// What was to be changed (`enum ib_qp_attr_mask`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attribute_mask: Option<u32>,
     /// Index into the port's GID table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gid_index: Option<u32>,
+    /// Kind of that GID: `RoCE v2`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gid_type: Option<String>,
     /// GID of the peer, as an IPv6 address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_gid: Option<String>,
@@ -79,6 +91,12 @@ pub struct CreateSizes {
     pub max_recv_sge: u32,
     /// Inline bytes.
     pub max_inline_data_bytes: u32,
+    /// Completion vector of a completion queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_vector: Option<u32>,
+    /// Type of a queue pair (`enum ib_qp_type`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qp_type: Option<u32>,
 }
 
 /// What the firmware answered to a command.

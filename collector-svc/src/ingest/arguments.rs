@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
 use rdmesh_proto::tracer::v1::{
-    CreateArguments, Mapping, ModifyQpArguments, RegMrArguments, Sample,
+    AddressHandleArguments, CreateArguments, Mapping, ModifyQpArguments, RegMrArguments, Sample,
 };
 
 use crate::diagnosis::{Arguments, CreateSizes, FirmwareAnswer, Mapping as Mapped};
@@ -21,12 +21,13 @@ pub(crate) fn merged(sample: &Sample) -> Option<String> {
         {
             Some(Read::RegMr(read)) => reg_mr(&mut merged, read),
             Some(Read::ModifyQp(read)) => modify_qp(&mut merged, read),
+            Some(Read::AddressHandle(read)) => address_handle(&mut merged, read),
             Some(Read::Create(read)) => create(&mut merged, read),
             Some(Read::FirmwareCommand(read)) => {
                 merged.firmware.get_or_insert(FirmwareAnswer {
-                    opcode: read.opcode,
-                    status: read.status,
-                    syndrome: read.syndrome,
+                    opcode: read.opcode.unwrap_or(0),
+                    status: read.status.unwrap_or(0),
+                    syndrome: read.syndrome.unwrap_or(0),
                 });
             }
             Some(Read::Devx(read)) => {
@@ -42,21 +43,35 @@ pub(crate) fn merged(sample: &Sample) -> Option<String> {
     serde_json::to_string(&merged).ok()
 }
 
-fn reg_mr(merged: &mut Arguments, read: &RegMrArguments) {
-    if merged.mapping.is_none() {
-        merged.mapping = match read.mapping() {
-            Mapping::Unspecified => None,
-            Mapping::None => Some(Mapped::None),
-            Mapping::Anonymous => Some(Mapped::Anonymous),
-            Mapping::File => Some(Mapped::File),
-            Mapping::HugePage => Some(Mapped::HugePage),
-            Mapping::DevicePfn => Some(Mapped::DevicePfn),
-        };
+/// Sets what no inner record said.
+fn fill<T>(merged: &mut Option<T>, read: Option<T>) {
+    if merged.is_none() {
+        *merged = read;
     }
-    merged.address.get_or_insert(format!("{:#x}", read.address));
-    merged.length_bytes.get_or_insert(read.length_bytes);
-    merged.access_flags.get_or_insert(read.access_flags);
-    merged.dmabuf_fd = merged.dmabuf_fd.or(read.dmabuf_fd);
+}
+
+fn mapped(mapping: Mapping) -> Option<Mapped> {
+    match mapping {
+        Mapping::Unspecified => None,
+        Mapping::None => Some(Mapped::None),
+        Mapping::Anonymous => Some(Mapped::Anonymous),
+        Mapping::File => Some(Mapped::File),
+        Mapping::HugePage => Some(Mapped::HugePage),
+        Mapping::DevicePfn => Some(Mapped::DevicePfn),
+    }
+}
+
+fn reg_mr(merged: &mut Arguments, read: &RegMrArguments) {
+    fill(&mut merged.mapping, mapped(read.mapping()));
+    fill(&mut merged.mapping_of_end, mapped(read.mapping_of_end()));
+    fill(
+        &mut merged.address,
+        read.address.map(|at| format!("{at:#x}")),
+    );
+    fill(&mut merged.length_bytes, read.length_bytes);
+    fill(&mut merged.access_flags, read.access_flags);
+    fill(&mut merged.dmabuf_fd, read.dmabuf_fd);
+    fill(&mut merged.dmabuf_offset_bytes, read.dmabuf_offset_bytes);
 }
 
 /// `enum ib_qp_state` of include/rdma/ib_verbs.h.
@@ -68,18 +83,35 @@ fn state(number: u32) -> String {
     named.map_or_else(|| format!("state {number}"), |name| (*name).to_owned())
 }
 
+/// `enum ib_gid_type` of include/rdma/ib_verbs.h.
+fn gid_type(number: u32) -> String {
+    match number {
+        0 => "InfiniBand".to_owned(),
+        1 => "RoCE v1".to_owned(),
+        2 => "RoCE v2".to_owned(),
+        other => format!("GID type {other}"),
+    }
+}
+
 fn modify_qp(merged: &mut Arguments, read: &ModifyQpArguments) {
-    merged.qp_number.get_or_insert(read.qp_number);
-    merged
-        .current_state
-        .get_or_insert_with(|| state(read.current_state));
-    merged
-        .asked_state
-        .get_or_insert_with(|| state(read.asked_state));
-    merged.port.get_or_insert(read.port);
-    merged.gid_index.get_or_insert(read.gid_index);
+    fill(&mut merged.qp_number, read.qp_number);
+    fill(&mut merged.current_state, read.current_state.map(state));
+    fill(&mut merged.asked_state, read.asked_state.map(state));
+    fill(&mut merged.attribute_mask, read.attribute_mask);
+    fill(&mut merged.port, read.port);
+    gid(merged, read.gid_index, read.gid_type, &read.destination_gid);
+}
+
+fn address_handle(merged: &mut Arguments, read: &AddressHandleArguments) {
+    fill(&mut merged.port, read.port);
+    gid(merged, read.gid_index, read.gid_type, &read.destination_gid);
+}
+
+fn gid(merged: &mut Arguments, index: Option<u32>, kind: Option<u32>, destination: &[u8]) {
+    fill(&mut merged.gid_index, index);
+    fill(&mut merged.gid_type, kind.map(gid_type));
     if merged.destination_gid.is_none()
-        && let Ok(gid) = <[u8; 16]>::try_from(read.destination_gid.as_slice())
+        && let Ok(gid) = <[u8; 16]>::try_from(destination)
         && gid != [0; 16]
     {
         merged.destination_gid = Some(Ipv6Addr::from(gid).to_string());
@@ -88,12 +120,14 @@ fn modify_qp(merged: &mut Arguments, read: &ModifyQpArguments) {
 
 fn create(merged: &mut Arguments, read: &CreateArguments) {
     merged.create.get_or_insert(CreateSizes {
-        cqe: read.cqe,
-        max_send_wr: read.max_send_wr,
-        max_recv_wr: read.max_recv_wr,
-        max_send_sge: read.max_send_sge,
-        max_recv_sge: read.max_recv_sge,
-        max_inline_data_bytes: read.max_inline_data_bytes,
+        cqe: read.cqe.unwrap_or(0),
+        max_send_wr: read.max_send_wr.unwrap_or(0),
+        max_recv_wr: read.max_recv_wr.unwrap_or(0),
+        max_send_sge: read.max_send_sge.unwrap_or(0),
+        max_recv_sge: read.max_recv_sge.unwrap_or(0),
+        max_inline_data_bytes: read.max_inline_data_bytes.unwrap_or(0),
+        completion_vector: read.completion_vector,
+        qp_type: read.qp_type,
     });
 }
 
@@ -112,12 +146,12 @@ mod tests {
     #[test]
     fn the_innermost_record_wins_and_zero_mapping_is_unknown() {
         let inner = RegMrArguments {
-            address: 0x10,
+            address: Some(0x10),
             mapping: 1,
             ..RegMrArguments::default()
         };
         let outer = RegMrArguments {
-            address: 0x20,
+            address: Some(0x20),
             mapping: 2,
             ..RegMrArguments::default()
         };
@@ -140,8 +174,8 @@ mod tests {
         let mut destination_gid = vec![0; 10];
         destination_gid.extend([0xff, 0xff, 10, 0, 0, 9]);
         let read = ModifyQpArguments {
-            current_state: 0,
-            asked_state: 3,
+            current_state: Some(0),
+            asked_state: Some(3),
             destination_gid,
             ..ModifyQpArguments::default()
         };
@@ -156,6 +190,31 @@ mod tests {
         );
         assert!(json.contains("::ffff:10.0.0.9"), "{json}");
         assert_eq!(state(77), "state 77");
+    }
+
+    #[test]
+    fn what_a_record_does_not_say_comes_from_one_further_out() {
+        let path = AddressHandleArguments {
+            gid_index: Some(3),
+            gid_type: Some(2),
+            ..AddressHandleArguments::default()
+        };
+        let call = ModifyQpArguments {
+            qp_number: Some(17),
+            gid_index: Some(4),
+            ..ModifyQpArguments::default()
+        };
+        let sample = Sample {
+            chain: 0,
+            records: vec![
+                record(Read::AddressHandle(path)),
+                record(Read::ModifyQp(call)),
+            ],
+        };
+        assert_eq!(
+            merged(&sample).unwrap(),
+            r#"{"qp_number":17,"gid_index":3,"gid_type":"RoCE v2"}"#
+        );
     }
 
     #[test]

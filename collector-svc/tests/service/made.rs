@@ -232,11 +232,11 @@ fn task(source: IdentitySource) -> TaskColumns {
 /// The full records of the chain: the address maps nothing.
 fn unmapped() -> Sample {
     let arguments = RegMrArguments {
-        address: 0x7f00_dead_0000,
-        length_bytes: 4_096,
-        access_flags: 1,
+        address: Some(0x7f00_dead_0000),
+        length_bytes: Some(4_096),
+        access_flags: Some(1),
         mapping: Mapping::None.into(),
-        dmabuf_fd: None,
+        ..RegMrArguments::default()
     };
     let record = |probe, arguments| Record {
         probe,
