@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bindings = bindgen::Builder::default()
         .header("src/verbs.h")
         .allowlist_function("ibv_(get|free)_device_list|ibv_get_device_name")
-        .allowlist_function("ibv_(open|close|query)_device")
+        .allowlist_function("ibv_(open|close|query)_device|ibv_query_gid")
         .allowlist_function("ibv_(alloc|dealloc)_pd|ibv_(reg|dereg)_mr")
         .allowlist_function("ibv_(create|destroy)_(cq|qp|ah)|ibv_modify_qp")
         .allowlist_type("ib_uverbs_(cmd_hdr|reg_mr|reg_mr_resp|modify_qp)")

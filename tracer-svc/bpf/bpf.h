@@ -33,6 +33,8 @@ typedef long long __s64;
 #define BPF_RB_FORCE_WAKEUP 2
 #define BPF_RB_AVAIL_DATA 0
 
+#define ENOENT 2
+
 struct task_struct;
 struct pt_regs;
 
@@ -53,6 +55,8 @@ static void (*bpf_ringbuf_discard)(void *data, __u64 flags) = (void *)133;
 static __u64 (*bpf_ringbuf_query)(void *ring, __u64 flags) = (void *)134;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static struct pt_regs *(*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
+static long (*bpf_find_vma)(struct task_struct *task, __u64 address, void *callback,
+			    void *callback_ctx, __u64 flags) = (void *)180;
 static long (*bpf_get_func_arg)(void *ctx, __u32 n, __u64 *value) = (void *)183;
 static long (*bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184;
 
@@ -70,7 +74,9 @@ static long (*bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184;
 		__value;                                                       \
 	})
 #define ADDRESS(ptr, member) ((void *)__builtin_preserve_access_index(&(ptr)->member))
+#define BPF_FIELD_BYTE_SIZE 1
 #define BPF_FIELD_EXISTS 2
+#define FIELD_SIZE(ptr, member) __builtin_preserve_field_info((ptr)->member, BPF_FIELD_BYTE_SIZE)
 #define HAS_FIELD(ptr, member) __builtin_preserve_field_info((ptr)->member, BPF_FIELD_EXISTS)
 #define BPF_ENUMVAL_EXISTS 0
 #define BPF_ENUMVAL_VALUE 1

@@ -15,6 +15,19 @@
 
 /* Tasks */
 
+struct inode {
+	unsigned short i_mode;
+} CORE;
+
+struct file {
+	struct inode *f_inode;
+} CORE;
+
+struct vm_area_struct {
+	unsigned long vm_flags;
+	struct file *vm_file;
+} CORE;
+
 struct mm_struct {
 	unsigned long env_start;
 	unsigned long env_end;
@@ -84,6 +97,7 @@ struct ib_cq {
 
 struct ib_qp {
 	struct ib_device *device;
+	__u32 qp_num;
 } CORE;
 
 struct ib_ah {
@@ -102,7 +116,12 @@ struct ib_uverbs_file {
 	struct ib_uverbs_device *device;
 } CORE;
 
+struct ib_udata {
+	const void *inbuf;
+} CORE;
+
 struct uverbs_attr_bundle {
+	struct ib_udata ucore;
 	struct ib_uverbs_file *ufile;
 	struct ib_ucontext *context;
 } CORE;
@@ -119,6 +138,128 @@ struct ib_event {
 		__u32 port_num;
 	} element;
 	enum ib_event_type event;
+} CORE;
+
+/* Arguments of verbs. Each member is looked for by itself: see src/arguments/. */
+
+union ib_gid {
+	__u8 raw[16];
+} CORE;
+
+enum ib_gid_type {
+	IB_GID_TYPE_IB,
+};
+
+struct ib_gid_attr {
+	enum ib_gid_type gid_type;
+	__u16 index;
+	__u32 port_num;
+} CORE;
+
+struct ib_global_route {
+	const struct ib_gid_attr *sgid_attr;
+	union ib_gid dgid;
+	__u8 sgid_index;
+} CORE;
+
+struct rdma_ah_attr {
+	struct ib_global_route grh;
+	__u32 port_num;
+	__u8 ah_flags;
+} CORE;
+
+struct rdma_ah_init_attr {
+	struct rdma_ah_attr *ah_attr;
+} CORE;
+
+enum ib_qp_state {
+	IB_QPS_RESET,
+};
+
+struct ib_qp_attr {
+	enum ib_qp_state qp_state;
+	enum ib_qp_state cur_qp_state;
+	struct rdma_ah_attr ah_attr;
+	__u32 port_num;
+} CORE;
+
+struct ib_qp_cap {
+	__u32 max_send_wr;
+	__u32 max_recv_wr;
+	__u32 max_send_sge;
+	__u32 max_recv_sge;
+	__u32 max_inline_data;
+} CORE;
+
+enum ib_qp_type {
+	IB_QPT_RC,
+};
+
+struct ib_qp_init_attr {
+	struct ib_qp_cap cap;
+	enum ib_qp_type qp_type;
+} CORE;
+
+struct ib_cq_init_attr {
+	unsigned int cqe;
+	__u32 comp_vector;
+} CORE;
+
+/* 7.3: where a region's memory is. */
+struct ib_uverbs_buffer_desc {
+	__u32 type;
+	__s32 fd;
+	__u64 addr;
+	__u64 length;
+} CORE;
+
+/* Commands of user space, include/uapi/rdma/ib_user_verbs.h. */
+
+struct ib_uverbs_reg_mr {
+	__u64 start;
+	__u64 length;
+	__u32 access_flags;
+} CORE;
+
+struct ib_uverbs_qp_dest {
+	__u8 dgid[16];
+	__u8 sgid_index;
+	__u8 is_global;
+	__u8 port_num;
+} CORE;
+
+struct ib_uverbs_modify_qp {
+	struct ib_uverbs_qp_dest dest;
+	__u32 attr_mask;
+	__u8 qp_state;
+	__u8 cur_qp_state;
+	__u8 port_num;
+} CORE;
+
+struct ib_uverbs_ex_modify_qp {
+	struct ib_uverbs_modify_qp base;
+} CORE;
+
+/*
+ * Drivers' queue pairs, which begin with the core's (INIT_RDMA_OBJ_SIZE demands
+ * it). They are set when a change has worked, so that at a failing return they
+ * hold the old state.
+ */
+
+struct rxe_qp {
+	struct ib_qp_attr attr;
+} CORE;
+
+struct mlx5_ib_qp {
+	__u8 state;
+} CORE;
+
+struct mlx4_ib_qp {
+	__u8 state;
+} CORE;
+
+struct irdma_qp {
+	enum ib_qp_state ibqp_state;
 } CORE;
 
 #endif

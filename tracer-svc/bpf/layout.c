@@ -7,3 +7,7 @@ struct record layout_of_record;
 struct identity layout_of_identity;
 struct count_key layout_of_count_key;
 struct cgroup_count_key layout_of_cgroup_count_key;
+struct args_qp layout_of_args_qp;
+struct args_reg_mr layout_of_args_reg_mr;
+struct args_create layout_of_args_create;
+struct args_command layout_of_args_command;

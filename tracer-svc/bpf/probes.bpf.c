@@ -4,16 +4,17 @@
  *
  * The entry of each program (load the return value, compare, return) is written
  * by the loader, because it differs by function: see src/loader/entry.rs. It
- * calls failed() only for an error, with the probe's number and the kind of the
- * function's first argument as constants, so that the verifier drops every
- * branch for other kinds. Nothing here runs on the success path.
+ * calls failed() only for an error, with the probe's number and what to read of
+ * the function's arguments as constants, so that the verifier drops every branch
+ * for other kinds. Nothing here runs on the success path.
  */
 #include "arch.h"
+#include "arguments.h"
 #include "record.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Kinds of first argument, set by the loader; src/loader/entry.rs has the same. */
+/* Kinds of first argument, set by the loader; src/btf/prototype.rs has the same. */
 #define FIRST_OTHER 0
 #define FIRST_DEVICE 1
 #define FIRST_PD 2
@@ -409,7 +410,7 @@ static __always_inline void drop(__u32 probe)
 		__sync_fetch_and_add(&lost->records_dropped, 1);
 }
 
-static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 first,
+static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 spec,
 				 const struct who *who, struct task_struct *task)
 {
 	struct record *to = bpf_ringbuf_reserve(&records, sizeof(*to), 0);
@@ -435,19 +436,21 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 firs
 	to->drops_so_far = total ? total->records_dropped : 0;
 	__builtin_memcpy(to->comm, who->comm, COMM_BYTES);
 	__builtin_memset(to->args, 0, sizeof(to->args));
-	fill_argument(to, ctx, first);
+	fill_argument(to, ctx, FIRST_OF(spec));
+	read_arguments(to, ctx, spec);
 	stack = bpf_get_stack(ctx, to->stack, sizeof(to->stack), OWN_FRAMES);
 	to->stack_len = stack > 0 ? stack / sizeof(__u64) : 0;
 	bpf_ringbuf_submit(to, wake_up());
 }
 
 /* An event comes from wherever the device's interrupt hit: from nobody. */
-static __always_inline int report_event(void *ctx, __u32 probe, __u32 first)
+static __always_inline int report_event(void *ctx, __u32 probe, __u32 spec)
 {
 	struct who who = { .boot_ns = bpf_ktime_get_boot_ns() };
 
 	count(probe, 0);
-	send(ctx, probe, 0, first, &who, NULL);
+	/* It has no other arguments than its first or second. */
+	send(ctx, probe, 0, FIRST_OF(spec), &who, NULL);
 	return 0;
 }
 
@@ -456,8 +459,9 @@ static __always_inline int report_event(void *ctx, __u32 probe, __u32 first)
  * the entry it may have the type of a kernel pointer, which BPF does not let be
  * turned into a number.
  */
-static __noinline int failed(void *ctx, __u32 probe, __u32 first)
+static __noinline int failed(void *ctx, __u32 probe, __u32 spec)
 {
+	__u32 first = FIRST_OF(spec);
 	struct task_struct *task;
 	struct cgroup *cgroup;
 	struct who who = {};
@@ -466,7 +470,7 @@ static __noinline int failed(void *ctx, __u32 probe, __u32 first)
 	__u32 error;
 
 	if (first == FIRST_EVENT || first == SECOND_EVENT)
-		return report_event(ctx, probe, first);
+		return report_event(ctx, probe, spec);
 	task = bpf_get_current_task_btf();
 	cgroup = cgroup_of(task);
 	pid_tgid = bpf_get_current_pid_tgid();
@@ -481,7 +485,7 @@ static __noinline int failed(void *ctx, __u32 probe, __u32 first)
 	count(probe, error);
 	count_in_cgroup(probe, error, who.cgroup_id);
 	identify(probe, &who, task, cgroup);
-	send(ctx, probe, error, first, &who, task);
+	send(ctx, probe, error, spec, &who, task);
 	return 0;
 }
 
@@ -493,10 +497,10 @@ static __noinline int failed(void *ctx, __u32 probe, __u32 first)
 SEC("fexit/entry")
 int entry(void *ctx)
 {
-	__u32 probe = 0, first = FIRST_OTHER;
+	__u32 probe = 0, spec = FIRST_OTHER;
 
-	asm volatile("" : "+r"(probe), "+r"(first));
-	return failed(ctx, probe, first);
+	asm volatile("" : "+r"(probe), "+r"(spec));
+	return failed(ctx, probe, spec);
 }
 
 /*

@@ -19,13 +19,99 @@
 #define ENVIRON_SMALL 4096
 #define ENVIRON_LARGE 16384
 
-/* args[0..] of an asynchronous event: event number, element (pointer or port). */
+/* What the words of args hold: one of the structs below. */
 #define ARGS_NONE 0
+/* [event number, element (pointer or port)] */
 #define ARGS_ASYNC_EVENT 1
 #define ARGS_MODIFY_QP 2
 #define ARGS_REG_MR 3
 #define ARGS_CREATE 4
 #define ARGS_COMMAND 5
+/* struct args_qp, of which only the path is known. */
+#define ARGS_ADDRESS_HANDLE 6
+
+/* What an address maps; 0: not known. The numbers are the contract's. */
+#define MAPPING_UNKNOWN 0
+#define MAPPING_NONE 1
+#define MAPPING_ANONYMOUS 2
+#define MAPPING_FILE 3
+#define MAPPING_HUGE_PAGE 4
+#define MAPPING_DEVICE 5
+
+/* A bit of `present` for each member that was read; its place is the member's. */
+
+struct args_qp {
+	__u32 present;
+	__u32 qp_number;
+	__u32 current_state;
+	__u32 asked_state;
+	__u32 attribute_mask;
+	__u32 port;
+	__u32 gid_index;
+	__u32 gid_type;
+	__u8 destination_gid[16];
+};
+
+#define QP_NUMBER (1 << 1)
+#define QP_CURRENT_STATE (1 << 2)
+#define QP_ASKED_STATE (1 << 3)
+#define QP_ATTRIBUTE_MASK (1 << 4)
+#define QP_PORT (1 << 5)
+#define QP_GID_INDEX (1 << 6)
+#define QP_GID_TYPE (1 << 7)
+#define QP_DESTINATION_GID (1 << 8)
+
+struct args_reg_mr {
+	__u32 present;
+	__u32 access_flags;
+	__u64 address;
+	__u64 length;
+	__u64 dmabuf_offset;
+	__s32 dmabuf_fd;
+	/* Of the first and of the last byte. */
+	__u8 mapping;
+	__u8 mapping_of_end;
+	__u8 reserved[2];
+};
+
+#define MR_ACCESS_FLAGS (1 << 1)
+#define MR_ADDRESS (1 << 2)
+#define MR_LENGTH (1 << 3)
+#define MR_DMABUF_OFFSET (1 << 4)
+#define MR_DMABUF_FD (1 << 5)
+
+struct args_create {
+	__u32 present;
+	__u32 cqe;
+	__u32 max_send_wr;
+	__u32 max_recv_wr;
+	__u32 max_send_sge;
+	__u32 max_recv_sge;
+	__u32 max_inline_data;
+	__u32 completion_vector;
+	__u32 qp_type;
+	__u32 reserved;
+};
+
+#define CREATE_CQE (1 << 1)
+#define CREATE_MAX_SEND_WR (1 << 2)
+#define CREATE_MAX_RECV_WR (1 << 3)
+#define CREATE_MAX_SEND_SGE (1 << 4)
+#define CREATE_MAX_RECV_SGE (1 << 5)
+#define CREATE_MAX_INLINE_DATA (1 << 6)
+#define CREATE_COMPLETION_VECTOR (1 << 7)
+#define CREATE_QP_TYPE (1 << 8)
+
+struct args_command {
+	__u32 present;
+	__u32 opcode;
+	__u32 status;
+	__u32 syndrome;
+};
+
+#define COMMAND_OPCODE (1 << 1)
+#define COMMAND_STATUS (1 << 2)
+#define COMMAND_SYNDROME (1 << 3)
 
 struct record {
 	__u16 probe;

@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use rdmesh_services::config::{self, ConfigArgs, Flag};
 
 use crate::config::TracerConfig;
+use crate::loader::price::Peer;
 use crate::select::SelectArgs;
 
 /// What `--help` says about exit codes; the README's table is the same.
@@ -71,6 +72,16 @@ pub enum Command {
         /// Each record as the kernel gives it, before records become failures
         #[arg(long, conflicts_with_all = ["output", "expected"])]
         records: bool,
+    },
+    /// For the bench: put one program on one function and hold it until a signal
+    /// ends this program
+    #[command(hide = true)]
+    Price {
+        /// MODULE:FUNCTION
+        function: String,
+        /// Which program
+        #[arg(value_enum)]
+        peer: Peer,
     },
     /// From module files: which functions are worth a hook, and why the others
     /// are not. Needs no right and no running kernel

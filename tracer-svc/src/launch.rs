@@ -1,6 +1,7 @@
 //! From a configuration to a running tracer, and to the two commands that only
 //! look.
 
+use std::convert::Infallible;
 use std::io::{self, Write};
 
 use rdmesh_proto::common::v1::AgentKind;
@@ -20,6 +21,7 @@ use crate::cli::Output;
 use crate::config::TracerConfig;
 use crate::host::Roots;
 use crate::inspect::{self, InspectError};
+use crate::loader::price::{Peer, attach_one};
 use crate::loader::{LoadError, Options, Tracer};
 use crate::service::{
     Feed, Figures, Kernel, LiveKernel, Outputs, Pipeline, Settings, TracerGrpc, Uevents,
@@ -89,6 +91,28 @@ pub fn identity(config: &TracerConfig) -> Result<Identity, LaunchError> {
         (_, advertise) => advertise.to_owned(),
     };
     Ok(identity)
+}
+
+/// For the bench: puts one program on one function, says so, and holds it until a
+/// signal ends the process.
+///
+/// # Errors
+/// The kernel refused, or the function is not there.
+pub fn hold_priced(function: &str, peer: Peer) -> Result<Infallible, LaunchError> {
+    let system = |what| move |error| LaunchError::System { what, error };
+    let (module, function) = function.split_once(':').ok_or_else(|| {
+        let error = io::Error::other("want MODULE:FUNCTION");
+        system("price")(error)
+    })?;
+    // Nothing is pinned: the kernel takes it off with the process.
+    let _held = attach_one(module, function, peer)?;
+    let mut out = io::stdout();
+    writeln!(out, "attached")
+        .and_then(|()| out.flush())
+        .map_err(system("price"))?;
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Who this run is for metrics.

@@ -5,6 +5,7 @@
 //! It never changes what a hooked call does, and never leaves anything in the
 //! kernel when it ends, however it ends.
 
+pub mod arguments;
 pub mod btf;
 pub mod catalogue;
 pub mod chain;

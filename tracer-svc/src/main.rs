@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rdmesh_services::causes::with_causes;
 use rdmesh_services::config::{self, Loaded};
 use rdmesh_services::telemetry;
 use rdmesh_tracer::cli::{Cli, Command, Output};
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     match execute(&Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tracer-svc: {error:#}");
+            eprintln!("tracer-svc: {}", with_causes(error.as_ref()));
             let code = error
                 .downcast_ref::<LaunchError>()
                 .map_or(1, LaunchError::exit_code);
@@ -27,6 +28,9 @@ fn main() -> ExitCode {
 fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
     if let Some(Command::Select { from, output }) = &cli.command {
         return select(from, *output);
+    }
+    if let Some(Command::Price { function, peer }) = &cli.command {
+        match launch::hold_priced(function, *peer)? {}
     }
     with_configuration(cli).map(|()| ExitCode::SUCCESS)
 }
@@ -45,8 +49,8 @@ fn with_configuration(cli: &Cli) -> anyhow::Result<()> {
         return Ok(());
     };
     match cli.command.clone().unwrap_or(Command::Run) {
-        // Done before: it reads no configuration.
-        Command::Select { .. } => Ok(()),
+        // Done before: they read no configuration.
+        Command::Select { .. } | Command::Price { .. } => Ok(()),
         Command::Run => run(config),
         Command::Probes { output } => {
             let kernel = launch::attach(&config.ring.options())?;

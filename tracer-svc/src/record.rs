@@ -5,6 +5,13 @@
 //! field, so that a record that is too short is an error and not a read past
 //! the ring. A test compares the offsets with the BTF of the compiled program.
 
+mod arguments;
+
+pub use arguments::{
+    Arguments, COMMAND_OFFSETS, CREATE_OFFSETS, CommandArguments, CreateArguments, Mapping,
+    QP_OFFSETS, QpArguments, REG_MR_OFFSETS, RegMrArguments,
+};
+
 use std::fmt;
 
 /// Place of a probe in the resolved plan. Stable for the life of a tracer: a
@@ -76,7 +83,7 @@ pub const IDENTITY_OFFSETS: [(&str, usize); 10] = [
 ];
 
 /// What the words of [`Record::args`] mean. Numbers are those of
-/// `bpf/record.h`; the kinds that no program fills yet keep theirs.
+/// `bpf/record.h`; [`Record::arguments`] reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArgsKind {
     /// No arguments were taken.
@@ -92,6 +99,8 @@ pub enum ArgsKind {
     Create,
     /// Opcode and syndrome of a firmware command.
     Command,
+    /// Port and GIDs of a path.
+    AddressHandle,
     /// A kind that this version does not know.
     Other(u8),
 }
@@ -105,6 +114,7 @@ impl From<u8> for ArgsKind {
             3 => Self::RegMr,
             4 => Self::Create,
             5 => Self::Command,
+            6 => Self::AddressHandle,
             other => Self::Other(other),
         }
     }

@@ -1,5 +1,6 @@
 //! `rdmesh-lab bench`: figures from a real run, written to `target/bench/report.json`.
 
+mod insns;
 mod report;
 mod shaper;
 
@@ -68,6 +69,9 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
         if wanted(Area::Lab) {
             figures.push(failure_to_sql(&lab, &host).await?);
         }
+    }
+    if wanted(Area::Tracer) {
+        figures.extend(insns::figures().await?);
     }
     if wanted(Area::Shaper) {
         figures.extend(shaper::figures().await?);

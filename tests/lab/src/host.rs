@@ -33,6 +33,8 @@ pub struct HostPlan {
     pub modules: Vec<String>,
     /// Control groups of version 1 instead of 2.
     pub cgroup_v1: bool,
+    /// A clock that counts instructions; see [`Settings::counts_instructions`].
+    pub counts_instructions: bool,
 }
 
 /// A booted host. It ends when it is dropped.
@@ -75,6 +77,7 @@ impl Host {
             initramfs: &archive,
             guest_port: TRACER_PORT,
             cgroup_v1: plan.cgroup_v1,
+            counts_instructions: plan.counts_instructions,
         })
         .await?;
         step.done();

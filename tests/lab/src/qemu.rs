@@ -49,6 +49,9 @@ pub struct Settings<'a> {
     pub guest_port: u16,
     /// Control groups: version 1 instead of 2.
     pub cgroup_v1: bool,
+    /// One processor whose clock counts instructions (`-icount`), so that a figure
+    /// repeats exactly.
+    pub counts_instructions: bool,
 }
 
 /// A booted machine. It ends when it is dropped.
@@ -194,10 +197,14 @@ fn start(settings: &Settings<'_>, directory: &Path, host_port: u16) -> Result<Ch
     );
     let serial = format!("file:{}", within("serial.log"));
     let (kernel, initramfs) = (shown(&settings.image.vmlinuz), shown(settings.initramfs));
-    let mut args: Vec<&str> = "-accel tcg,thread=multi -cpu max -M q35 -smp 2 -nodefaults \
-        -no-user-config -display none -no-reboot"
-        .split_whitespace()
-        .collect();
+    let processors = if settings.counts_instructions {
+        "-accel tcg,thread=single -icount shift=0,sleep=off -smp 1"
+    } else {
+        "-accel tcg,thread=multi -smp 2"
+    };
+    let mut args: Vec<&str> = processors.split_whitespace().collect();
+    let machine = "-cpu max -M q35 -nodefaults -no-user-config -display none -no-reboot";
+    args.extend(machine.split_whitespace());
     args.extend(["-m", &memory, "-kernel", &kernel, "-initrd", &initramfs]);
     args.extend(["-append", &append, "-serial", &serial]);
     args.extend(["-device", "virtio-serial-pci", "-chardev", &control_socket]);

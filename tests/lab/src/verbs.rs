@@ -25,6 +25,13 @@ pub struct Report {
     pub first_failure_ns: Option<u64>,
     /// And after the last one.
     pub last_failure_ns: Option<u64>,
+    /// What each of those calls asked for, by the tracer's names; none where the
+    /// scenario does not say.
+    #[serde(default)]
+    pub asked: Option<serde_json::Value>,
+    /// Least ticks of the processor's counter that a call took; timed scenarios only.
+    #[serde(default)]
+    pub least_ticks: Option<u64>,
     /// Process id in the guest.
     pub pid: u32,
 }

@@ -65,8 +65,27 @@ impl Parts {
         Ok(())
     }
 
-    /// Rates so low that a busy machine's poll gaps stay within the catch-up.
     fn start_shaper(&mut self, queue_frames: u32) -> Result<()> {
+        let listen = format!("127.0.0.1:{}", self.shaper_port);
+        self.shaper = Some(self.spawn_shaper("dpu-01", &listen, queue_frames)?);
+        Ok(())
+    }
+
+    fn spawn_shaper(&self, name: &str, listen: &str, queue_frames: u32) -> Result<Child> {
+        let file = self.shaper_config(name, listen, queue_frames)?;
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log())?;
+        let program = programs::find("shaper-svc")?;
+        children::spawn(program, Signal::TERM, None, |command| {
+            command.arg("--config").arg(&file);
+            command.stdout(log.try_clone().unwrap()).stderr(log);
+        })
+    }
+
+    /// Rates so low that a busy machine's poll gaps stay within the catch-up.
+    fn shaper_config(&self, name: &str, listen: &str, queue_frames: u32) -> Result<PathBuf> {
         let wire = |name: &str, function: &str, ports: (u8, u8), rate: &str| {
             format!(
                 "[[wires]]\nname = \"{name}\"\nvirtual_function = \"{function}\"\n\
@@ -76,28 +95,21 @@ impl Parts {
             )
         };
         let config = format!(
-            "host = \"gpu-01\"\nstate_directory = \"{0}/state\"\nwindow_ms = 200\n\
-             [server]\nlisten = \"127.0.0.1:{1}\"\n[uplink]\ncollector = \"127.0.0.1:{2}\"\n\
-             [dpdk]\nhuge_pages = false\nfile_prefix = \"wires-{1}\"\nrx_descriptors = 64\n\
-             devices = [\"net_null0\", \"net_null1\"]\n{3}{4}",
+            "name = \"{name}\"\nhost = \"gpu-01\"\nstate_directory = \"{0}/{name}\"\n\
+             window_ms = 200\n\
+             [server]\nlisten = \"{listen}\"\ninsecure_listen = true\n\
+             [uplink]\ncollector = \"127.0.0.1:{1}\"\n\
+             [dpdk]\nhuge_pages = false\nfile_prefix = \"wires-{2}-{name}\"\n\
+             rx_descriptors = 64\ndevices = [\"net_null0\", \"net_null1\"]\n{3}{4}",
             self.path().display(),
-            self.shaper_port,
             self.collector_port,
+            self.shaper_port,
             wire("w0", "vf0", (0, 1), "20mbit"),
             wire("w1", "vf1", (1, 0), "10mbit"),
         );
-        let file = self.path().join("shaper.toml");
+        let file = self.path().join(format!("{name}.toml"));
         fs::write(&file, config)?;
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.log())?;
-        let program = programs::find("shaper-svc")?;
-        self.shaper = Some(children::spawn(program, Signal::TERM, None, |command| {
-            command.arg("--config").arg(&file);
-            command.stdout(log.try_clone().unwrap()).stderr(log);
-        })?);
-        Ok(())
+        Ok(file)
     }
 
     fn log(&self) -> PathBuf {
@@ -172,11 +184,11 @@ impl Parts {
             .parse()?)
     }
 
-    async fn both_wires_are_live(&self) -> Result<()> {
-        until::holds("two live wires", LIMIT, || async {
+    async fn wires_are_live(&self, how_many: usize) -> Result<()> {
+        until::holds("live wires", LIMIT, || async {
             let list = self.json(&["wire", "list"])?;
             let wires = list["wires"].as_array().cloned().unwrap_or_default();
-            Ok(wires.len() == 2 && wires.iter().all(|wire| wire["live"] == true))
+            Ok(wires.len() == how_many && wires.iter().all(|wire| wire["live"] == true))
         })
         .await
     }
@@ -185,7 +197,7 @@ impl Parts {
 #[tokio::test(flavor = "multi_thread")]
 async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
     let mut parts = Parts::start().await?;
-    parts.both_wires_are_live().await?;
+    parts.wires_are_live(2).await?;
     parts.json(&["job", "start", "4711", "--host", "gpu-01:vfs=vf0"])?;
 
     // A rate for a while; the same request again is the same change.
@@ -193,7 +205,7 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
     let set = [
         "wire",
         "set",
-        "gpu-01/w0",
+        "dpu-01/w0",
         "5mbit",
         "--for",
         "4s",
@@ -228,13 +240,13 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
     assert!(
         windows
             .iter()
-            .all(|w| w["wire"] == "w0" && w["shaper_host"] == "gpu-01")
+            .all(|w| w["wire"] == "w0" && w["shaper_host"] == "dpu-01")
     );
     let plain = parts.rdmesh(&["wire", "watch", "--host", "gpu-01", "-n", "2"])?;
     let plain = String::from_utf8(plain.stdout)?;
     assert_eq!(plain.lines().count(), 2, "{plain}");
     assert!(
-        plain.contains("gpu-01/w") && !plain.contains('\u{1b}'),
+        plain.contains("dpu-01/w") && !plain.contains('\u{1b}'),
         "{plain}"
     );
 
@@ -253,7 +265,7 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
 
     let around = parts.json(&["wire", "bypass", "gpu-01:vf1", "on"])?;
     assert_eq!(around["wire"]["bypass"], true);
-    let through = parts.json(&["wire", "bypass", "gpu-01/w1", "off"])?;
+    let through = parts.json(&["wire", "bypass", "dpu-01/w1", "off"])?;
     assert_eq!(through["wire"]["bypass"], false);
     parts.json(&["wire", "set", "w1", "2mbit"])?;
     let reset = parts.json(&["wire", "reset", "--all", "--reason", "done"])?;
@@ -264,7 +276,7 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
     joined_with_the_job(&parts).await?;
     refusals_say_what_to_do(&parts)?;
     one_shaper_alone(&parts)?;
-    let audit = fs::read_to_string(parts.path().join("state/audit.jsonl"))?;
+    let audit = fs::read_to_string(parts.path().join("dpu-01/audit.jsonl"))?;
     assert!(
         audit.contains("ada at 127.0.0.1") && audit.contains("study"),
         "{audit}"
@@ -302,7 +314,7 @@ async fn joined_with_the_job(parts: &Parts) -> Result<()> {
         "{first}"
     );
     assert!(!verdict.to_string().contains("the wire w1"), "{verdict}");
-    let same = parts.json(&["wire", "compare", "gpu-01/w0", "4711", "4711/0"])?;
+    let same = parts.json(&["wire", "compare", "dpu-01/w0", "4711", "4711/0"])?;
     assert_eq!(same["a"]["windows"], same["b"]["windows"]);
     assert!(same["a"]["windows"].as_u64().unwrap() > 0);
     Ok(())
@@ -311,7 +323,7 @@ async fn joined_with_the_job(parts: &Parts) -> Result<()> {
 fn refusals_say_what_to_do(parts: &Parts) -> Result<()> {
     for (args, code, words) in [
         (&["wire", "set", "w9", "1gbit"][..], 4, "rdmesh wire list"),
-        (&["wire", "set", "gpu-01/w9", "1gbit"], 4, "w0"),
+        (&["wire", "set", "dpu-01/w9", "1gbit"], 4, "w0"),
         (
             &["wire", "reset", "gpu-07:vf0"],
             4,
@@ -321,7 +333,7 @@ fn refusals_say_what_to_do(parts: &Parts) -> Result<()> {
         (
             &["wire", "set", "w0", "2gbit"],
             2,
-            "the shaper of gpu-01 refuses: `rate_bps`",
+            "the shaper of dpu-01 refuses: `rate_bps`",
         ),
         (&["wire", "set", "w0", "fast"], 2, "a number and one of bit"),
         (
@@ -371,7 +383,7 @@ fn one_shaper_alone(parts: &Parts) -> Result<()> {
 
 async fn another_configuration_is_not_compared(parts: &mut Parts) -> Result<()> {
     parts.shaper.take().unwrap().stop();
-    let (code, said) = parts.refused(&["wire", "set", "gpu-01/w0", "1mbit"])?;
+    let (code, said) = parts.refused(&["wire", "set", "dpu-01/w0", "1mbit"])?;
     assert_eq!(code, 1, "{said}");
     assert!(
         said.contains("does not answer at") && said.contains("nothing was changed"),
@@ -389,10 +401,81 @@ async fn another_configuration_is_not_compared(parts: &mut Parts) -> Result<()> 
         Ok(runs == "2")
     })
     .await?;
-    let gaps = parts.sql("SELECT DISTINCT host, gap > interval '0' FROM rdmesh.wire_gaps")?;
-    assert_eq!(gaps, "gpu-01|t");
+    // The time between the runs is told: each wire's first window says that nothing passed.
+    let down = parts.sql(
+        "SELECT wire, sequence, valid, invalid_causes, to_at > from_at, sent_frames, \
+         policy_generation > 0 FROM rdmesh.wire_windows \
+         WHERE 'data_path_down' = ANY (invalid_causes) ORDER BY wire",
+    )?;
+    assert_eq!(
+        down,
+        "w0|1|f|{data_path_down}|t|0|t\nw1|2|f|{data_path_down}|t|0|t"
+    );
+    assert_eq!(parts.sql("SELECT * FROM rdmesh.wire_gaps")?, "");
     let (code, said) = parts.refused(&["wire", "compare", "w0", "4711", "1h.."])?;
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("are not compared"), "{said}");
+    Ok(())
+}
+
+/// Two DPUs of one host, whose wires have the same names: each has a name of its own, and
+/// what they report stays apart. The second one listens on any address.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_shapers_of_a_host_are_kept_apart() -> Result<()> {
+    let parts = Parts::start().await?;
+    let second = format!("0.0.0.0:{}", free_port()?);
+    let _second = parts.spawn_shaper("dpu-02", &second, 512)?;
+    parts.wires_are_live(4).await?;
+    parts.windows(parts.stored()? + 20).await?;
+
+    let told = parts.sql(
+        "SELECT host, shaped_host, count(DISTINCT run_id), count(*) = count(DISTINCT sequence), \
+         count(*) = max(sequence), count(DISTINCT wire) FROM rdmesh.wire_windows \
+         GROUP BY 1, 2 ORDER BY 1",
+    )?;
+    assert_eq!(told, "dpu-01|gpu-01|1|t|t|2\ndpu-02|gpu-01|1|t|t|2");
+    assert_eq!(parts.sql("SELECT * FROM rdmesh.wire_gaps")?, "");
+
+    // Dialled where it can be reached, though it did not say where it listens.
+    let set = parts.json(&["wire", "set", "dpu-02/w0", "3mbit"])?;
+    assert_eq!(set["wire"]["rate_bps"], 3_000_000);
+    assert_eq!(set["shaper_host"], "dpu-02");
+    let list = parts.json(&["wire", "list", "--host", "gpu-01", "--wire", "w0"])?;
+    let rates: Vec<_> = list["wires"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|wire| {
+            (
+                wire["shaper_host"].as_str(),
+                wire["wire"]["rate_bps"].as_u64(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        rates,
+        [
+            (Some("dpu-01"), Some(20_000_000)),
+            (Some("dpu-02"), Some(3_000_000))
+        ]
+    );
+    let address = list["wires"][1]["shaper_address"].as_str().unwrap();
+    assert_eq!(address, second.replace("0.0.0.0", "127.0.0.1"));
+    let (code, said) = parts.refused(&["wire", "set", "gpu-01:vf0", "1mbit"])?;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("several wires"), "{said}");
+
+    // A third one of the same name does not start beside it, and says why.
+    let file = parts.shaper_config("dpu-02", "127.0.0.1:0", 512)?;
+    let other = parts.path().join("third");
+    let third = Command::new(programs::find("shaper-svc")?)
+        .arg("--config")
+        .arg(file)
+        .arg("--set")
+        .arg(format!("state_directory={}", other.display()))
+        .output()?;
+    let said = String::from_utf8_lossy(&third.stderr);
+    assert_eq!(third.status.code(), Some(1), "{said}");
+    assert!(said.contains("has the name dpu-02"), "{said}");
     Ok(())
 }

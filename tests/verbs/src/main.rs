@@ -1,6 +1,7 @@
 //! `rdmesh-verbs`: makes real verbs calls that fail, or do not, as asked, and prints
 //! what it saw as one JSON line. It never sends a packet: no work request is posted.
 
+mod mapped;
 mod report;
 mod scenarios;
 mod sys;
@@ -8,6 +9,7 @@ mod verbs;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
+use mapped::Mapped;
 use report::Report;
 use scenarios::{Plan, Scenario};
 use std::process::ExitCode;
@@ -26,6 +28,9 @@ struct Args {
     /// How many threads (storm only).
     #[arg(long, default_value_t = 4)]
     threads: u32,
+    /// What the address of reg-mr-mapping maps.
+    #[arg(long, value_enum, default_value_t = Mapped::Nothing)]
+    mapping: Mapped,
     /// RDMA device; the first one by default.
     #[arg(long)]
     device: Option<String>,
@@ -60,6 +65,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         scenario: args.scenario,
         count: args.count,
         threads: args.threads,
+        mapping: args.mapping,
     };
     let report = scenarios::run(&device, plan, Report::new(&name.unwrap_or_default()))?;
     println!("{}", serde_json::to_string(&report)?);

@@ -17,6 +17,13 @@ pub(crate) struct Report {
     /// CLOCK_REALTIME just after the first and the last failure, nanoseconds.
     pub(crate) first_failure_ns: Option<u64>,
     pub(crate) last_failure_ns: Option<u64>,
+    /// What each of those calls asks for, by the names that the tracer uses; absent
+    /// where the scenario does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) asked: Option<serde_json::Value>,
+    /// Least ticks of the processor's counter that a call took; timed scenarios only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) least_ticks: Option<u64>,
     /// Process id, as the kernel names it outside containers.
     pub(crate) pid: u32,
 }

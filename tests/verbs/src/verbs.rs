@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use std::ffi::CStr;
 use std::io;
 use std::marker::PhantomData;
+use std::net::Ipv6Addr;
 use std::ptr::{NonNull, null_mut};
 
 /// An open device.
@@ -36,9 +37,60 @@ pub(crate) struct Ah<'p>(NonNull<sys::ibv_ah>, PhantomData<&'p Device>);
 /// States of a queue pair that the scenarios use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
+    Reset,
     Init,
+    ReadyToReceive,
     ReadyToSend,
 }
+
+/// What a queue pair is to become.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) state: State,
+    /// Slot of the GID table, and the peer's GID.
+    pub(crate) path: Option<(u8, Ipv6Addr)>,
+}
+
+impl Wanted {
+    /// A state with nothing but the attributes that INIT needs.
+    pub(crate) fn state(state: State) -> Self {
+        Self { state, path: None }
+    }
+
+    /// Ready to receive from a peer.
+    pub(crate) fn path(sgid_index: u8, peer: Ipv6Addr) -> Self {
+        Self {
+            state: State::ReadyToReceive,
+            path: Some((sgid_index, peer)),
+        }
+    }
+
+    /// The attributes that it names.
+    pub(crate) fn mask(&self) -> u32 {
+        match self.state {
+            State::Init => {
+                sys::IBV_QP_STATE
+                    | sys::IBV_QP_PKEY_INDEX
+                    | sys::IBV_QP_PORT
+                    | sys::IBV_QP_ACCESS_FLAGS
+            }
+            State::ReadyToReceive => {
+                sys::IBV_QP_STATE
+                    | sys::IBV_QP_AV
+                    | sys::IBV_QP_PATH_MTU
+                    | sys::IBV_QP_DEST_QPN
+                    | sys::IBV_QP_RQ_PSN
+                    | sys::IBV_QP_MAX_DEST_RD_ATOMIC
+                    | sys::IBV_QP_MIN_RNR_TIMER
+            }
+            State::Reset | State::ReadyToSend => sys::IBV_QP_STATE,
+        }
+    }
+}
+
+/// Access flags that the scenarios use.
+pub(crate) const LOCAL_WRITE: u32 = sys::IBV_ACCESS_LOCAL_WRITE;
+pub(crate) const REMOTE_WRITE: u32 = sys::IBV_ACCESS_REMOTE_WRITE;
 
 /// The limits of a device that the scenarios go over.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +153,25 @@ impl Device {
         })
     }
 
+    /// The slot of port 1 that holds a GID.
+    pub(crate) fn gid_index(&self, wanted: Ipv6Addr) -> io::Result<Option<u8>> {
+        for index in 0..=u8::MAX {
+            let mut gid = sys::ibv_gid::default();
+            // SAFETY: the context is open and the union is the one that the call fills.
+            let answer =
+                unsafe { sys::ibv_query_gid(self.0.as_ptr(), 1, i32::from(index), &mut gid) };
+            // A slot behind the table's end.
+            if answer != 0 {
+                return Ok(None);
+            }
+            // SAFETY: all of the union's members are the same sixteen bytes.
+            if unsafe { gid.raw } == wanted.octets() {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
     pub(crate) fn alloc_pd(&self) -> io::Result<Pd<'_>> {
         // SAFETY: the context is open.
         owned(unsafe { sys::ibv_alloc_pd(self.0.as_ptr()) }).map(|pd| Pd(pd, PhantomData))
@@ -141,7 +212,13 @@ impl Device {
 
     /// `IB_USER_VERBS_CMD_REG_MR` by write(). A region that is made stays until the
     /// device is closed.
-    pub(crate) fn write_reg_mr(&self, pd: &Pd<'_>, address: u64, bytes: u64) -> io::Result<()> {
+    pub(crate) fn write_reg_mr(
+        &self,
+        pd: &Pd<'_>,
+        address: u64,
+        bytes: u64,
+        access: u32,
+    ) -> io::Result<()> {
         let mut answer = sys::ib_uverbs_reg_mr_resp::default();
         let body = sys::ib_uverbs_reg_mr {
             response: (&raw mut answer).addr() as u64,
@@ -150,7 +227,7 @@ impl Device {
             hca_va: address,
             // SAFETY: the protection domain lives as long as its handle.
             pd_handle: unsafe { pd.0.as_ref() }.handle,
-            access_flags: sys::IBV_ACCESS_LOCAL_WRITE,
+            access_flags: access,
             ..Default::default()
         };
         self.write_command(sys::IB_USER_VERBS_CMD_REG_MR, body, size_of_val(&answer))
@@ -180,9 +257,11 @@ fn device_name(device: *mut sys::ibv_device) -> Vec<u8> {
 }
 
 impl State {
-    fn number(self) -> sys::ibv_qp_state {
+    pub(crate) fn number(self) -> sys::ibv_qp_state {
         match self {
+            State::Reset => sys::IBV_QPS_RESET,
             State::Init => sys::IBV_QPS_INIT,
+            State::ReadyToReceive => sys::IBV_QPS_RTR,
             State::ReadyToSend => sys::IBV_QPS_RTS,
         }
     }
@@ -192,7 +271,7 @@ impl Pd<'_> {
     /// Registers memory for local writes.
     pub(crate) fn reg_mr(&self, address: u64, bytes: usize) -> io::Result<Mr<'_>> {
         let pointer = std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0));
-        let access = i32::try_from(sys::IBV_ACCESS_LOCAL_WRITE).unwrap_or(0);
+        let access = i32::try_from(LOCAL_WRITE).unwrap_or(0);
         // SAFETY: the protection domain is alive; the kernel checks the address, and
         // nothing reads or writes through the region.
         let mr = unsafe { sys::ibv_reg_mr(self.0.as_ptr(), pointer, bytes, access) };
@@ -216,9 +295,8 @@ impl Pd<'_> {
         owned(qp).map(|qp| Qp(qp, PhantomData))
     }
 
-    /// Makes an address handle to the port's own documentation address through the
-    /// given slot of the GID table.
-    pub(crate) fn create_ah(&self, sgid_index: u8) -> io::Result<Ah<'_>> {
+    /// Makes an address handle through the given slot of the GID table.
+    pub(crate) fn create_ah(&self, sgid_index: u8, peer: Ipv6Addr) -> io::Result<Ah<'_>> {
         let mut wanted = sys::ibv_ah_attr {
             is_global: 1,
             port_num: 1,
@@ -226,8 +304,7 @@ impl Pd<'_> {
         };
         wanted.grh.sgid_index = sgid_index;
         wanted.grh.hop_limit = 64;
-        // ::ffff:192.0.2.2
-        wanted.grh.dgid.raw = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 2];
+        wanted.grh.dgid.raw = peer.octets();
         // SAFETY: the protection domain is alive and the struct is the one read.
         let ah = unsafe { sys::ibv_create_ah(self.0.as_ptr(), &mut wanted) };
         owned(ah).map(|ah| Ah(ah, PhantomData))
@@ -235,25 +312,31 @@ impl Pd<'_> {
 }
 
 impl Qp<'_> {
-    /// Asks for a state with nothing but the attributes that INIT needs.
-    pub(crate) fn modify(&self, state: State) -> io::Result<()> {
-        let mut wanted = sys::ibv_qp_attr {
-            qp_state: state.number(),
+    /// Its number on the device.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair lives as long as its handle.
+        unsafe { self.0.as_ref() }.qp_num
+    }
+
+    /// Asks for a state, with the attributes that it needs.
+    pub(crate) fn modify(&self, wanted: &Wanted) -> io::Result<()> {
+        let mut attributes = sys::ibv_qp_attr {
+            qp_state: wanted.state.number(),
             port_num: 1,
+            path_mtu: sys::IBV_MTU_1024,
+            dest_qp_num: 1,
             ..Default::default()
         };
-        let mask = match state {
-            State::Init => {
-                sys::IBV_QP_STATE
-                    | sys::IBV_QP_PKEY_INDEX
-                    | sys::IBV_QP_PORT
-                    | sys::IBV_QP_ACCESS_FLAGS
-            }
-            State::ReadyToSend => sys::IBV_QP_STATE,
-        };
-        let mask = i32::try_from(mask).unwrap_or(0);
+        if let Some((sgid_index, peer)) = wanted.path {
+            attributes.ah_attr.is_global = 1;
+            attributes.ah_attr.port_num = 1;
+            attributes.ah_attr.grh.sgid_index = sgid_index;
+            attributes.ah_attr.grh.hop_limit = 64;
+            attributes.ah_attr.grh.dgid.raw = peer.octets();
+        }
+        let mask = i32::try_from(wanted.mask()).unwrap_or(0);
         // SAFETY: the queue pair is alive and the struct is the one that the call reads.
-        zero_or_errno(unsafe { sys::ibv_modify_qp(self.0.as_ptr(), &mut wanted, mask) })
+        zero_or_errno(unsafe { sys::ibv_modify_qp(self.0.as_ptr(), &mut attributes, mask) })
     }
 }
 
@@ -262,6 +345,19 @@ impl Qp<'_> {
 /// mappings from the top of the address space. A mapping made and removed would not
 /// do: another thread may get its place.
 pub(crate) const UNMAPPED_ADDRESS: u64 = 0x1234_5678_9000;
+
+/// The processor's counter: under QEMU's -icount, instructions.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and it only reads.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// arm64's counter has a frequency of its own and counts no instructions.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn ticks() -> u64 {
+    0
+}
 
 /// Ends the process at once, without any clean-up, as a crashing rank does.
 pub(crate) fn exit_at_once(code: i32) -> ! {

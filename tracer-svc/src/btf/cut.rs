@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::blob::u32_at;
+use super::fit::is_bits;
 use super::{BtfError, Kind, Type, Types, Writer};
 
 /// Structs within structs: the kernel's deepest are about ten.
@@ -35,7 +36,8 @@ pub fn names_in(object: &Types<'_>) -> Result<BTreeSet<Vec<u8>>, BtfError> {
 
 /// Copies structs, unions and enums, given by id, as far as CO-RE looks at them:
 /// members with their offsets, arrays and integers; pointers lead to nothing,
-/// and structs that are not named here keep only their size.
+/// structs that are not named here keep only their size, and bit-fields are left
+/// out.
 ///
 /// # Errors
 /// The kernel's BTF is broken.
@@ -84,11 +86,27 @@ impl Copy<'_> {
                 extra.push(u32_at(value, 4));
             }
         }
+        let mut vlen = if found.kind == Kind::Enum {
+            found.vlen
+        } else {
+            0
+        };
         for member in found.members() {
+            // A bit-field has no address: what reads it must not find it.
+            if is_bits(self.kernel, &found, member)? {
+                continue;
+            }
             let type_id = self.member(member.name, member.type_id, depth + 1)?;
-            extra.extend([self.name(member.name)?, type_id, member.raw_offset]);
+            // Without bit-fields the struct goes without the flag for them.
+            extra.extend([self.name(member.name)?, type_id, member.bit_offset]);
+            vlen += 1;
         }
-        let new = self.add(&found, found.size_or_type, &extra)?;
+        let flag = found.kind == Kind::Enum && found.flag;
+        let name = self.name(found.name)?;
+        let size = found.size_or_type;
+        let new = self
+            .writer
+            .add(name, found.kind, (vlen, flag), size, &extra);
         self.whole.insert(id, new);
         Ok(new)
     }

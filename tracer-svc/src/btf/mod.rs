@@ -9,13 +9,16 @@
 
 mod blob;
 mod cut;
+mod fit;
 mod prototype;
 mod write;
 
 pub use blob::{Blob, BtfError, Kind, Member, Type, Types};
 pub use cut::{cut, names_in};
+pub use fit::{Unfit, fit};
 pub use prototype::{
-    FirstArgument, Prototype, ReturnKind, function, operation, signature, signature_of,
+    FirstArgument, Parameter, Prototype, ReturnKind, function, operation, parameters, signature,
+    signature_of,
 };
 pub use write::Writer;
 

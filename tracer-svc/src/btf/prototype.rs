@@ -85,6 +85,19 @@ pub fn function(types: &Types<'_>, function_id: u32) -> Result<Prototype, BtfErr
     })
 }
 
+/// A parameter: its name, its type, and the places that it takes.
+pub type Parameter<'a> = (&'a [u8], u32, u32);
+
+/// The parameters of a function, in order.
+///
+/// # Errors
+/// The id is no function, or its types are broken.
+pub fn parameters<'a>(types: &Types<'a>, function_id: u32) -> Result<Vec<Parameter<'a>>, BtfError> {
+    let proto = proto_of(types, function_id)?;
+    let read = |(name, id)| Ok((types.string(name)?, id, words(types, id)?));
+    proto.parameters().map(read).collect()
+}
+
 fn proto_of<'a>(types: &Types<'a>, function_id: u32) -> Result<Type<'a>, BtfError> {
     let function = types.get(function_id)?;
     let proto = types.get(function.size_or_type)?;

@@ -8,10 +8,12 @@ mod expected;
 
 pub use expected::{ExpectedRule, ExpectedRules};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+
+use crate::arguments::Reading;
 
 /// A layer of the kernel's RDMA stack, outermost first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
     /// `ib_uverbs`: what system calls reach.
@@ -24,6 +26,8 @@ pub enum Layer {
     Memory,
     /// Commands to the NIC's firmware.
     Firmware,
+    /// Outside of the RDMA modules: a selection may reach it, a hook is never there.
+    Kernel,
 }
 
 impl Layer {
@@ -36,6 +40,7 @@ impl Layer {
             Self::Driver => "driver",
             Self::Memory => "memory",
             Self::Firmware => "firmware",
+            Self::Kernel => "kernel",
         }
     }
 }
@@ -171,6 +176,10 @@ pub struct Place {
     /// Its own depth, where it stands further in or out than the hook.
     #[serde(default)]
     pub depth: Option<u8>,
+    /// What its records tell, where it takes other arguments than the hook's other
+    /// functions.
+    #[serde(default)]
+    pub arguments: Option<Reading>,
 }
 
 /// One logical hook.
@@ -190,6 +199,9 @@ pub struct Hook {
     /// Distance from user space: 0 is the function that a system call reaches,
     /// larger is further in. Chains move to smaller depths.
     pub depth: u8,
+    /// What its records tell of the call's arguments; none: nothing.
+    #[serde(default)]
+    pub arguments: Option<Reading>,
     /// The functions, when they have fixed names.
     #[serde(default)]
     pub places: Vec<Place>,
@@ -284,6 +296,7 @@ impl Catalogue {
         for hook in &file.hook {
             let rule = match (&hook.operation, hook.places.is_empty()) {
                 _ if !names.insert(hook.name.as_str()) => "name occurs twice",
+                _ if hook.layer == Layer::Kernel => "is in no layer of RDMA",
                 (Some(_), false) => "has both `places` and `operation`",
                 (None, true) => "has neither `places` nor `operation`",
                 (None, _) if hook.user_operation.is_some() => {

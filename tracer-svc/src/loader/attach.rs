@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya_obj::generated::bpf_insn;
 
-use crate::btf::{Blob, Types};
+use crate::arguments::{Ids, Readable, readable};
+use crate::btf::{Blob, BtfError, Types};
 use crate::record::ProbeId;
 use crate::resolve::{
     DriverFunction, KernelView, Mechanism, Missing, ModuleView, Plan, Planned, Probe, ProbeState,
@@ -14,6 +15,7 @@ use crate::resolve::{
 
 use super::arch::REGISTER_ARGUMENTS;
 use super::entry::entry;
+use super::functions::FunctionTypes;
 use super::host::{self, Modules};
 use super::memory::KernelMemory;
 use super::object::FitError;
@@ -47,9 +49,6 @@ impl<'k> ModuleBtfs<'k> {
         Some(Types::split(self.kernel, self.blobs.get(module)?))
     }
 }
-
-/// The maps from names to ids of one look.
-type Ids = BTreeMap<Vec<u8>, u32>;
 
 const OPS_STRUCT: &[u8] = b"ib_device_ops";
 
@@ -174,6 +173,7 @@ impl Tracer {
                     found: plan.found,
                     role: plan.role,
                     state: ProbeState::Planned,
+                    arguments: Vec::new(),
                 });
             }
             if self.held.contains(&plan.module) {
@@ -210,12 +210,33 @@ impl Tracer {
                 Ok(body) => self.attach_one(*id, plan, body, &descriptors),
                 Err(error) => Err(refused(plan, 0, error.to_string())),
             };
-            probes[id.index()].state = match state {
+            let probe = &mut probes[id.index()];
+            probe.state = match state {
                 Ok(()) => ProbeState::Attached(Mechanism::Fexit),
                 Err(missing) => ProbeState::Missing(missing),
             };
+            probe.arguments = self
+                .arguments(plan, btfs, ids)
+                .map_err(|error| btf_error(module, error))?;
         }
         Ok(())
+    }
+
+    /// What the records of a probe can tell of the call's arguments.
+    fn arguments(
+        &self,
+        plan: &Planned,
+        btfs: &ModuleBtfs<'_>,
+        ids: &BTreeMap<String, Ids>,
+    ) -> Result<Vec<Readable>, BtfError> {
+        let (Some(places), Some(types), Some(ids)) = (
+            &plan.arguments,
+            btfs.types(&plan.module),
+            ids.get(&plan.module),
+        ) else {
+            return Ok(Vec::new());
+        };
+        readable(places, &self.template.program, (&types, ids))
     }
 
     fn attach_one(
@@ -231,9 +252,9 @@ impl Tracer {
             .map(|d| d.fd.as_fd())
             .ok_or_else(|| Missing::ModuleNotLoaded(plan.module.clone()))?;
         let event = self.catalogue.hooks[plan.hook].is_event();
-        let mut instructions = entry(id.0, &plan.prototype, event);
+        let mut instructions = entry(id.0, &plan.prototype, plan.arguments.as_ref(), event);
         instructions.extend_from_slice(body);
-        let link = load_and_attach(plan, &instructions, module)
+        let link = load_and_attach(plan, &instructions, &self.functions, module)
             .map_err(|refusal| why_refused(plan, &refusal))?;
         self.links.insert(id, link);
         Ok(())
@@ -243,10 +264,11 @@ impl Tracer {
 fn load_and_attach(
     plan: &Planned,
     instructions: &[bpf_insn],
+    functions: &FunctionTypes,
     module: BorrowedFd<'_>,
 ) -> Result<std::os::fd::OwnedFd, Refusal> {
     let target = Target::Fexit(plan.prototype.function_id, Some(module));
-    let program = sys::load_program(&plan.function, instructions, target)?;
+    let program = sys::load_program_of(&plan.function, instructions, functions, target)?;
     sys::attach(program.as_fd()).map_err(|error| Refusal {
         error,
         log: String::new(),

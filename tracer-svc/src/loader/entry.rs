@@ -8,6 +8,7 @@
 
 use aya_obj::generated::bpf_insn;
 
+use crate::arguments::{Places, constant};
 use crate::btf::{FirstArgument, Prototype, ReturnKind};
 
 /// Smallest error as a signed number: the kernel's `MAX_ERRNO` is 4095.
@@ -47,16 +48,23 @@ pub(super) fn instruction(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> bpf
 ///
 /// # Panics
 /// Never: the argument count is checked by the resolver.
-pub(super) fn entry(probe: u16, prototype: &Prototype, event: bool) -> Vec<bpf_insn> {
+pub(super) fn entry(
+    probe: u16,
+    prototype: &Prototype,
+    arguments: Option<&Places>,
+    event: bool,
+) -> Vec<bpf_insn> {
     let first = if event {
         prototype.first
     } else {
         failure_argument(prototype.first)
     };
-    // call failed(ctx, probe, first); return 0
+    // The same 32 bits, as the program takes them.
+    let spec = constant(first, arguments.filter(|_| !event)).cast_signed();
+    // call failed(ctx, probe, spec); return 0
     let report = [
         instruction(MOV_K, SECOND, 0, 0, i32::from(probe)),
-        instruction(MOV_K, THIRD, 0, 0, first as i32),
+        instruction(MOV32_K, THIRD, 0, 0, spec),
         // To what follows the two instructions behind the call.
         instruction(CALL, 0, PSEUDO_CALL, 0, 2),
     ];
@@ -111,14 +119,14 @@ mod tests {
 
     #[test]
     fn success_costs_a_load_a_comparison_and_the_return() {
-        let out = entry(3, &prototype(ReturnKind::Int), false);
+        let out = entry(3, &prototype(ReturnKind::Int), None, false);
         assert_eq!(
             codes(&out),
             [
                 (LDX_DW, 48, 0),
                 (JLT32_K, 3, -4095),
                 (MOV_K, 0, 3),
-                (MOV_K, 0, 2),
+                (MOV32_K, 0, 0xffff_ff02_u32.cast_signed()),
                 (CALL, 0, 2),
                 (MOV32_K, 0, 0),
                 (EXIT, 0, 0),
@@ -133,7 +141,7 @@ mod tests {
     #[test]
     fn pointers_and_longs_are_compared_in_64_bits() {
         for returns in [ReturnKind::Pointer, ReturnKind::Long] {
-            assert_eq!(entry(0, &prototype(returns), false)[1].code, JLT_K);
+            assert_eq!(entry(0, &prototype(returns), None, false)[1].code, JLT_K);
         }
     }
 
@@ -141,12 +149,12 @@ mod tests {
     fn an_event_is_sent_on_without_a_comparison() {
         let mut event = prototype(ReturnKind::Nothing);
         event.first = FirstArgument::SecondEvent;
-        let out = entry(9, &event, true);
+        let out = entry(9, &event, None, true);
         assert_eq!(
             codes(&out),
             [
                 (MOV_K, 0, 9),
-                (MOV_K, 0, 8),
+                (MOV32_K, 0, 0xffff_ff08_u32.cast_signed()),
                 (CALL, 0, 2),
                 (MOV32_K, 0, 0),
                 (EXIT, 0, 0)

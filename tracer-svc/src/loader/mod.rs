@@ -26,9 +26,12 @@ mod check;
 mod counts;
 mod entry;
 mod error;
+mod functions;
 mod host;
 mod memory;
 mod object;
+mod perf;
+pub mod price;
 mod rings;
 mod sys;
 
@@ -45,6 +48,7 @@ use crate::record::ProbeId;
 use crate::resolve::{Missing, ProbeState, Report};
 
 use counts::{CounterMaps, take};
+use functions::FunctionTypes;
 use host::Modules;
 use object::{MAX_PROBES, Template};
 
@@ -80,6 +84,7 @@ impl Default for Options {
 pub struct Tracer {
     catalogue: Catalogue,
     template: Template,
+    functions: FunctionTypes,
     map_fds: BTreeMap<String, OwnedFd>,
     counters: CounterMaps,
     /// One for each attached probe; closing it detaches.
@@ -106,6 +111,9 @@ impl Tracer {
         let kernel = kernel_types()?;
         check::check_tracing(&Types::whole(&kernel))?;
         let template = Template::parse()?;
+        let functions = FunctionTypes::load().map_err(|error| {
+            LoadError::Program(format!("the kernel refused the program's own BTF: {error}"))
+        })?;
         let mut maps = template.create_maps(options)?;
         let map_fds = object::duplicate(&maps)?;
         let counters = CounterMaps::new(&mut maps)?;
@@ -118,6 +126,7 @@ impl Tracer {
             report: Report::new(&catalogue, Vec::new(), &[]),
             catalogue,
             template,
+            functions,
             map_fds,
             counters,
             links: BTreeMap::new(),

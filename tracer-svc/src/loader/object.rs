@@ -9,16 +9,10 @@ use aya_obj::Object;
 use aya_obj::btf::Btf;
 use aya_obj::generated::bpf_insn;
 
-use crate::btf::{Blob, BtfError, Types, cut, names_in};
+use crate::arguments::{self, Program};
+use crate::btf::{BtfError, Types, cut};
 
 use super::{LoadError, Options};
-
-/// The programs of `bpf/probes.bpf.c`, compiled by build.rs. The wrapper aligns
-/// it for the ELF reader.
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/probes.o")));
-
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
 
 /// Probes of one tracer at most: `MAX_PROBES` of `bpf/probes.bpf.c`.
 pub(super) const MAX_PROBES: u32 = 512;
@@ -31,6 +25,8 @@ const COPY_KERNEL: &str = "copy_kernel";
 /// The parsed program, not yet fitted to a kernel.
 pub(super) struct Template {
     object: Object,
+    /// The types that it was compiled with.
+    pub(super) program: Program,
     /// Structs, unions and enums that the program reads.
     pub(super) names: BTreeSet<Vec<u8>>,
 }
@@ -79,14 +75,14 @@ fn program_error(error: impl std::fmt::Display) -> LoadError {
 
 impl Template {
     pub(super) fn parse() -> Result<Self, LoadError> {
-        let object = Object::parse(&OBJECT.0).map_err(program_error)?;
-        let btf = object
-            .btf
-            .as_ref()
-            .ok_or_else(|| program_error("compiled without BTF"))?;
-        let blob = Blob::parse(btf.to_bytes(), None).map_err(program_error)?;
-        let names = names_in(&Types::whole(&blob)).map_err(program_error)?;
-        Ok(Self { object, names })
+        let object = Object::parse(arguments::object()).map_err(program_error)?;
+        let program = Program::embedded().map_err(program_error)?;
+        let names = program.names().cloned().collect();
+        Ok(Self {
+            object,
+            program,
+            names,
+        })
     }
 
     /// Makes every map, with the sizes of `options`.

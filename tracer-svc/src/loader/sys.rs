@@ -13,14 +13,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use aya_obj::generated::bpf_insn;
 
+use super::functions::{FunctionInfo, FunctionTypes};
+
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const BPF_BTF_LOAD: libc::c_int = 18;
 const BPF_BTF_GET_FD_BY_ID: libc::c_int = 19;
 const BPF_BTF_GET_NEXT_ID: libc::c_int = 23;
 
+const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_FEXIT: u32 = 25;
@@ -28,13 +32,13 @@ const BPF_TRACE_FEXIT: u32 = 25;
 /// As in the program's source.
 const LICENSE: &std::ffi::CStr = c"Dual BSD/GPL";
 /// Room for the verifier's log. Its end holds the reason; a longer log is cut by
-/// the kernel, so this is well above what 1,400 instructions produce at level 1.
+/// the kernel, so this is well above what 3,300 instructions produce at level 1.
 const LOG_BYTES: usize = 1 << 20;
 /// Lines of the log that go into an error.
 const LOG_TAIL_LINES: usize = 2;
 
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct ProgLoad {
     prog_type: u32,
     insn_cnt: u32,
@@ -92,6 +96,17 @@ struct RawTracepointOpen {
 
 #[repr(C)]
 #[derive(Default)]
+struct BtfLoad {
+    btf: u64,
+    log_buf: u64,
+    size: u32,
+    log_size: u32,
+    log_level: u32,
+    pad: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
 struct GetId {
     id: u32,
     next_id: u32,
@@ -133,6 +148,8 @@ pub(super) enum Target<'a> {
     Fexit(u32, Option<BorrowedFd<'a>>),
     /// Run once by [`run_once`].
     RawTracepoint,
+    /// Run where a kprobe is hit; attached by a perf event.
+    Kprobe,
 }
 
 /// One bpf(2) call. The result is a descriptor or 0.
@@ -175,10 +192,49 @@ fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Loads a program. On refusal it is tried once more for the verifier's log.
+/// Gives the kernel a BTF of ours.
+pub(super) fn load_btf(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut attr = BtfLoad {
+        btf: address(bytes),
+        size: count(bytes.len()),
+        ..BtfLoad::default()
+    };
+    bpf_fd(BPF_BTF_LOAD, &mut attr)
+}
+
+/// Loads a program of one function.
 pub(super) fn load_program(
     name: &str,
     instructions: &[bpf_insn],
+    target: Target<'_>,
+) -> Result<OwnedFd, Refusal> {
+    load(name, instructions, &ProgLoad::default(), target)
+}
+
+/// Loads a program whose functions are told to the kernel.
+pub(super) fn load_program_of(
+    name: &str,
+    instructions: &[bpf_insn],
+    functions: &FunctionTypes,
+    target: Target<'_>,
+) -> Result<OwnedFd, Refusal> {
+    let rows = functions.rows(instructions);
+    let attr = ProgLoad {
+        prog_btf_fd: raw(functions.fd.as_fd()),
+        func_info_rec_size: count(size_of::<FunctionInfo>()),
+        func_info: address(rows.as_slice()),
+        func_info_cnt: count(rows.len()),
+        ..ProgLoad::default()
+    };
+    load(name, instructions, &attr, target)
+}
+
+/// On refusal it is tried once more for the verifier's log. What `attr` points to
+/// is alive.
+fn load(
+    name: &str,
+    instructions: &[bpf_insn],
+    attr: &ProgLoad,
     target: Target<'_>,
 ) -> Result<OwnedFd, Refusal> {
     let mut attr = ProgLoad {
@@ -186,7 +242,7 @@ pub(super) fn load_program(
         insns: address(instructions),
         license: LICENSE.as_ptr() as u64,
         prog_name: program_name(name),
-        ..ProgLoad::default()
+        ..*attr
     };
     match target {
         Target::Fexit(id, module) => {
@@ -196,6 +252,7 @@ pub(super) fn load_program(
             attr.attach_btf_obj_fd = module.map_or(0, raw);
         }
         Target::RawTracepoint => attr.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
+        Target::Kprobe => attr.prog_type = BPF_PROG_TYPE_KPROBE,
     }
     let error = match bpf_fd(BPF_PROG_LOAD, &mut attr) {
         Ok(fd) => return Ok(fd),

@@ -45,6 +45,19 @@ fn offsets_are_those_of_the_c_side() {
     }
     assert_eq!(members.len(), IDENTITY_OFFSETS.len() + 1, "and `reserved`");
     assert_eq!(IDENTITY_BYTES, 56 + CGROUP_LEVELS * CGROUP_NAME_BYTES);
+    for (name, offsets) in [
+        ("args_qp", &QP_OFFSETS[..]),
+        ("args_reg_mr", &REG_MR_OFFSETS),
+        ("args_create", &CREATE_OFFSETS),
+        ("args_command", &COMMAND_OFFSETS),
+    ] {
+        let (bytes, members) = &structs[name];
+        assert!(*bytes <= ARG_WORDS * 8, "{name} does not fit into a record");
+        assert_eq!(members.len(), offsets.len(), "{name}");
+        for (member, offset) in offsets {
+            assert_eq!(members[*member], *offset, "{name}.{member}");
+        }
+    }
     // The keys of the counter maps, which the loader reads as bytes.
     assert_eq!(structs["count_key"].0, 8);
     assert_eq!(structs["cgroup_count_key"].0, 16);
@@ -163,4 +176,53 @@ proptest! {
         let _ = Record::decode(&bytes);
         let _ = Identity::decode(&bytes);
     }
+}
+
+/// A record with the given words at byte offsets of its arguments.
+fn with_arguments(kind: u8, fields: &[(usize, u32)]) -> Record {
+    let mut bytes = record_bytes();
+    put(&mut bytes, 4, &[kind]);
+    bytes[144..208].fill(0);
+    for (offset, value) in fields {
+        put(&mut bytes, 144 + offset, &value.to_ne_bytes());
+    }
+    Record::decode(&bytes).unwrap()
+}
+
+#[test]
+fn arguments_that_were_not_read_are_absent() {
+    // present: qp_number, gid_index.
+    let record = with_arguments(2, &[(0, 1 << 1 | 1 << 6), (4, 17), (12, 3), (24, 0)]);
+    assert_eq!(
+        record.arguments(),
+        Some(Arguments::ModifyQp(QpArguments {
+            qp_number: Some(17),
+            gid_index: Some(0),
+            ..QpArguments::default()
+        }))
+    );
+    let record = with_arguments(
+        3,
+        &[(0, 1 << 2 | 1 << 5), (8, 0x1000), (32, u32::MAX), (36, 1)],
+    );
+    assert_eq!(
+        record.arguments(),
+        Some(Arguments::RegMr(RegMrArguments {
+            address: Some(0x1000),
+            dmabuf_fd: Some(-1),
+            mapping: Mapping::None,
+            ..RegMrArguments::default()
+        }))
+    );
+    let record = with_arguments(5, &[(0, 1 << 1), (4, 0x500), (8, 9)]);
+    assert_eq!(
+        record.arguments(),
+        Some(Arguments::Command(CommandArguments {
+            opcode: Some(0x500),
+            ..CommandArguments::default()
+        }))
+    );
+    assert_eq!(with_arguments(0, &[]).arguments(), None);
+    assert_eq!(with_arguments(1, &[(0, 9)]).arguments(), None);
+    assert_eq!(with_arguments(77, &[(0, u32::MAX)]).arguments(), None);
 }

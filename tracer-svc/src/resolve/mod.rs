@@ -13,6 +13,7 @@ pub use report::{HookReport, HookState, Report};
 pub use symbols::{Symbol, Symbols};
 pub use tables::{DriverFunction, ReadKernel, find_by_prototype, find_tables};
 
+use crate::arguments::Readable;
 use crate::catalogue::{Hook, Role};
 use crate::record::ProbeId;
 
@@ -128,6 +129,8 @@ pub struct Probe {
     pub role: Role,
     /// Attached or why not.
     pub state: ProbeState,
+    /// What its records tell of the call's arguments, and why the rest is absent.
+    pub arguments: Vec<Readable>,
 }
 
 #[cfg(test)]

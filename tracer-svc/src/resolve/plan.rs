@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::arguments::{Places, Reading};
 use crate::btf::{BtfError, Prototype, ReturnKind, Types, function};
 use crate::catalogue::{Catalogue, Hook, Place, Role};
 
@@ -51,6 +52,8 @@ pub struct Planned {
     pub depth: u8,
     /// What the program's entry is made from.
     pub prototype: Prototype,
+    /// Where it takes what its records tell; none when they tell nothing.
+    pub arguments: Option<Places>,
 }
 
 /// What to hook, and what is missing.
@@ -110,8 +113,14 @@ impl<'v, 'k> Index<'v, 'k> {
         })
     }
 
-    /// Why a function of a loaded module cannot be hooked; else its prototype.
-    fn look_up(&self, module: &str, name: &str) -> Result<Result<Prototype, Missing>, BtfError> {
+    /// Why a function of a loaded module cannot be hooked; else its prototype, and
+    /// where it takes what `reading` needs.
+    fn look_up(
+        &self,
+        module: &str,
+        name: &str,
+        reading: Option<Reading>,
+    ) -> Result<Result<(Prototype, Option<Places>), Missing>, BtfError> {
         let Some(view) = self.modules.get(module) else {
             return Ok(Err(Missing::ModuleNotLoaded(module.to_owned())));
         };
@@ -141,7 +150,8 @@ impl<'v, 'k> Index<'v, 'k> {
         if !traceable {
             return Ok(Err(Missing::NotTraceable(name.to_owned())));
         }
-        Ok(Ok(function(&types, *id)?))
+        let places = reading.map(|reading| Places::find(&types, *id, reading));
+        Ok(Ok((function(&types, *id)?, places.transpose()?)))
     }
 }
 
@@ -199,9 +209,12 @@ impl At<'_, '_, '_> {
 
     /// True when the function can be hooked.
     fn place(&mut self, place: &Place, missed: bool) -> Result<bool, BtfError> {
-        let found = self.index.look_up(&place.module, &place.function)?;
+        let reading = place.arguments.or(self.hook.arguments);
+        let found = self
+            .index
+            .look_up(&place.module, &place.function, reading)?;
         match found {
-            Ok(prototype) => {
+            Ok((prototype, arguments)) => {
                 let planned = Planned {
                     hook: self.number,
                     module: place.module.clone(),
@@ -210,6 +223,7 @@ impl At<'_, '_, '_> {
                     role: place.role,
                     depth: place.depth.unwrap_or(self.hook.depth),
                     prototype,
+                    arguments,
                 };
                 Ok(self.add(planned))
             }
@@ -255,8 +269,9 @@ impl At<'_, '_, '_> {
                 ));
             }
             for (f, found) in functions {
-                match self.index.look_up(&f.module, &f.function)? {
-                    Ok(prototype) => {
+                let reading = self.hook.arguments;
+                match self.index.look_up(&f.module, &f.function, reading)? {
+                    Ok((prototype, arguments)) => {
                         self.add(Planned {
                             hook: self.number,
                             module: f.module.clone(),
@@ -265,6 +280,7 @@ impl At<'_, '_, '_> {
                             role: Role::Main,
                             depth: self.hook.depth,
                             prototype,
+                            arguments,
                         });
                     }
                     Err(missing) => self.plan.missing.push((self.number, missing)),

@@ -298,6 +298,7 @@ fn the_report_says_how_each_hook_is_served_and_why_one_is_not() {
             found: planned.found,
             role: planned.role,
             state: ProbeState::Attached(Mechanism::Fexit),
+            arguments: Vec::new(),
         })
         .collect();
     let report = Report::new(&catalogue, probes, &plan.missing);
@@ -322,6 +323,7 @@ fn a_refused_function_leaves_its_reason_in_the_report() {
         found: planned.found,
         role: planned.role,
         state: ProbeState::Missing(refused.clone()),
+        arguments: Vec::new(),
     };
     let report = Report::new(&catalogue, vec![probe], &[]);
     assert_eq!(report.hooks[0].state, HookState::Missing(vec![refused]));

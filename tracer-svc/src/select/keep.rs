@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::entry::Entry;
 use super::graph::{Graph, Id};
 use super::rules::{Effect, Rules, VerbRule, word_in};
-use super::selection::Layer;
 use super::shape::Operation;
 use super::world::{Node, World};
+use crate::catalogue::Layer;
 
 /// Why a function is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

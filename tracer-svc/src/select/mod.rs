@@ -25,6 +25,7 @@ mod module;
 mod rules;
 mod selection;
 mod shape;
+mod tells;
 mod text;
 mod value;
 mod verdict;
@@ -40,7 +41,7 @@ pub use rules::{
     AttachRule, Generic, Hardware, Layers, MemoryRule, Rules, Untyped, VerbRule, Words,
 };
 pub use selection::{
-    EntryRow, FunctionRow, Funnel, HookRow, Layer, ModuleRow, NEAR_DEPTH, Rule, SCHEMA, Selection,
+    EntryRow, FunctionRow, Funnel, HookRow, ModuleRow, NEAR_DEPTH, Rule, SCHEMA, Selection,
     VerbRow, Verdict,
 };
 pub use text::{difference_text, selection_text};
@@ -49,6 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::btf::{Blob, Types};
+use crate::catalogue::Layer;
 use graph::Graph;
 use keep::Input;
 use module::Module;
@@ -238,7 +240,8 @@ fn analyse(
         entries: &entries,
         layers: &layers,
     };
-    let rows = verdict::apply(&input);
+    let mut rows = verdict::apply(&input);
+    tells::fill(&mut rows.functions, modules, base)?;
     Ok(assemble(&input, rows, driver, absent))
 }
 

@@ -3,42 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::attach::Attachable;
+use crate::catalogue::Layer;
 
 /// Version of the JSON. Another one is refused by `--diff`.
 pub const SCHEMA: u32 = 1;
-
-/// The layer of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layer {
-    /// What system calls reach.
-    Uverbs,
-    /// The verbs core.
-    Core,
-    /// The NIC's driver.
-    Driver,
-    /// Pinning of memory.
-    Memory,
-    /// The driver's bus module, and the function that sends commands.
-    Firmware,
-    /// Outside of the RDMA modules.
-    Kernel,
-}
-
-impl Layer {
-    /// The name in outputs.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Uverbs => "uverbs",
-            Self::Core => "core",
-            Self::Driver => "driver",
-            Self::Memory => "memory",
-            Self::Firmware => "firmware",
-            Self::Kernel => "kernel",
-        }
-    }
-}
 
 /// What became of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -120,6 +88,12 @@ pub struct FunctionRow {
     pub hooks: Vec<String>,
     /// How a hook could be attached.
     pub attach: Attachable,
+    /// What the records of a hook on it would tell of the call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    /// And what this kernel does not let them tell, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments_absent: Vec<String>,
 }
 
 /// One module.

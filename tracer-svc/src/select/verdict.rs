@@ -7,10 +7,11 @@ use super::graph::Id;
 use super::keep::{Ends, Input, Keep, is_inside, keep};
 use super::rules::{Effect, word_in};
 use super::selection::{
-    EntryRow, FunctionRow, Funnel, HookRow, Layer, NEAR_DEPTH, Rule, VerbRow, Verdict,
+    EntryRow, FunctionRow, Funnel, HookRow, NEAR_DEPTH, Rule, VerbRow, Verdict,
 };
 use super::world::Node;
 use crate::btf::ReturnKind;
+use crate::catalogue::Layer;
 
 /// All rows of a selection.
 #[derive(Debug)]
@@ -104,6 +105,8 @@ impl Judge<'_, '_> {
             why,
             hooks,
             attach,
+            arguments: Vec::new(),
+            arguments_absent: Vec::new(),
         }
     }
 

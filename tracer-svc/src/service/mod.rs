@@ -1,6 +1,7 @@
 //! The running tracer: from the kernel's events to snapshots on the uplink, the
 //! tracer's own gRPC service, and its metrics.
 
+mod arguments;
 mod feed;
 mod figures;
 mod grpc;

@@ -327,6 +327,11 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             expected: chain.marks.expected,
             swallowed: chain.marks.swallowed,
             incomplete: chain.marks.incomplete,
+            step_arguments: chain
+                .records
+                .iter()
+                .map(|record| snapshot::arguments(record).unwrap_or_default())
+                .collect(),
         }
     }
 }

@@ -167,6 +167,17 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
             .losses
             .get(probe.id.index())
             .map_or(0, |l| l.unseen),
+        arguments: probe
+            .arguments
+            .iter()
+            .filter(|a| a.absent.is_none())
+            .map(|a| a.name.to_owned())
+            .collect(),
+        arguments_absent: probe
+            .arguments
+            .iter()
+            .filter_map(|a| Some(format!("{}: {}", a.name, a.absent.as_ref()?)))
+            .collect(),
         missing_because: match &probe.state {
             ProbeState::Missing(missing) => missing_because(&[missing]),
             ProbeState::Planned | ProbeState::Attached(_) => Vec::new(),

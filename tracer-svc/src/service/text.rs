@@ -6,6 +6,8 @@ use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1::{AttachKind, ObservedFailure, Probe, ProbeReport, ProbeState};
 use serde_json::{Value, json};
 
+use super::arguments::arguments_json;
+
 /// A table, widest column first aligned, no colours.
 #[must_use]
 pub fn report_table(report: &ProbeReport) -> String {
@@ -113,6 +115,8 @@ pub fn report_json(report: &ProbeReport) -> Value {
             "drops": p.drops,
             "found_by": p.found_by,
             "unseen": p.unseen,
+            "arguments": p.arguments,
+            "arguments_absent": p.arguments_absent,
         })
     };
     json!({
@@ -189,6 +193,7 @@ pub fn failure_json(failure: &ObservedFailure) -> Value {
     json!({
         "at": failure.at.as_ref().map(ToString::to_string),
         "steps": steps,
+        "step_arguments": failure.step_arguments.iter().map(arguments_json).collect::<Vec<_>>(),
         "tgid": failure.tgid,
         "tid": failure.tid,
         "comm": failure.comm,

@@ -26,7 +26,7 @@ const TASK_BYTES: usize = 120;
 const SIGNATURE_BYTES: usize = 10;
 const STEP_BYTES: usize = 10;
 const DEVICE_BYTES: usize = 120;
-const SAMPLE_RECORD_BYTES: usize = 330;
+const SAMPLE_RECORD_BYTES: usize = 410;
 
 /// A thread that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 //! Pure: chains, counters and a clock reading go in, a message comes out.
 
 mod aggregate;
+mod arguments;
 mod async_event;
 mod builder;
 mod counters;
@@ -17,6 +18,7 @@ mod expand;
 mod tests;
 
 pub use aggregate::{Aggregate, CHAIN_BYTES, CO_SIGNALS, SAMPLES};
+pub use arguments::arguments;
 pub use async_event::{CoSignal, co_signal};
 pub use builder::{Interval, Made, Maker, Surroundings};
 pub use counters::Reported;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rdmesh_proto::tracer::v1 as wire;
 
+use super::arguments::arguments;
 use super::strings::Strings;
 use super::words;
 use crate::host::Devices;
@@ -152,7 +153,7 @@ impl<'a> Tables<'a> {
             // Symbols are not looked up on the host: place 0 is the empty text.
             stack_symbol: vec![0; stack.len()],
             stack,
-            arguments: None,
+            arguments: arguments(record),
         }
     }
 

@@ -37,6 +37,7 @@ fn report() -> Report {
         role: crate::catalogue::Role::Main,
         found: Found::Name,
         state: ProbeState::Attached(Mechanism::Fexit),
+        arguments: Vec::new(),
     })
     .collect();
     Report {

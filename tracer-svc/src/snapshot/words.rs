@@ -17,6 +17,8 @@ pub fn layer(layer: Layer) -> wire::Layer {
         Layer::Driver => wire::Layer::Driver,
         Layer::Memory => wire::Layer::Memory,
         Layer::Firmware => wire::Layer::Firmware,
+        // No hook is there.
+        Layer::Kernel => wire::Layer::Unspecified,
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) fn report() -> Report {
         role: crate::catalogue::Role::Main,
         found,
         state: ProbeState::Attached(Mechanism::Fexit),
+        arguments: Vec::new(),
     };
     let served = |id: u16, hook: &str| HookReport {
         hook: find(hook),

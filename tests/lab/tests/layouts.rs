@@ -1,0 +1,106 @@
+//! What records can tell on each kernel of the matrix, both processors and four
+//! drivers: every member that the program reads is compared with the types of the
+//! modules. What a kernel does not have is named here, and nothing else.
+
+use anyhow::{Context, Result, ensure};
+use rdmesh_lab::kernels::{self, Image, Kernel, Machine};
+use rdmesh_lab::programs;
+use rdmesh_lab::progress::Progress;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::process::Command;
+
+const DRIVERS: [&str; 4] = ["mlx5_ib", "rdma_rxe", "irdma", "bnxt_re"];
+
+#[derive(Debug, Deserialize)]
+struct Selection {
+    functions: Vec<Function>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Function {
+    function: String,
+    module: String,
+    #[serde(default)]
+    arguments: Vec<String>,
+    #[serde(default)]
+    arguments_absent: Vec<String>,
+}
+
+fn select(image: &Image, driver: &str) -> Result<Option<Selection>> {
+    let output = Command::new(programs::find("tracer-svc")?)
+        .arg("select")
+        .arg(&image.modules)
+        .args(["--driver", driver, "--output", "json", "--kernel"])
+        .arg(&image.vmlinuz)
+        .output()
+        .context("cannot start tracer-svc")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // Not every kernel has every driver.
+    if said.contains(&format!("no module {driver};")) {
+        return Ok(None);
+    }
+    ensure!(output.status.success(), "{driver}: {said}");
+    Ok(Some(serde_json::from_slice(&output.stdout)?))
+}
+
+/// A line for each function whose records tell something, or should.
+fn lines(selection: &Selection) -> BTreeSet<String> {
+    let telling = selection
+        .functions
+        .iter()
+        .filter(|f| !f.arguments.is_empty() || !f.arguments_absent.is_empty());
+    let line = |f: &Function| {
+        let mut line = format!("{}:{} {}", f.module, f.function, f.arguments.join(" "));
+        for absent in &f.arguments_absent {
+            let _ = write!(line, "\n  not {absent}");
+        }
+        line
+    };
+    telling.map(line).collect()
+}
+
+fn on(machine: Machine) -> Result<()> {
+    for kernel in Kernel::ALL {
+        let image = kernels::fetch_for(kernel, machine, Progress::Quiet)?;
+        let mut all = BTreeSet::new();
+        for driver in DRIVERS {
+            if let Some(selection) = select(&image, driver)? {
+                all.append(&mut lines(&selection));
+            }
+        }
+        let text = all.into_iter().fold(String::new(), |mut text, line| {
+            text += &line;
+            text.push('\n');
+            text
+        });
+        for needed in [
+            "rdma_rxe:rxe_modify_qp qp_number current_state asked_state attribute_mask port \
+             gid_index gid_type destination_gid\n",
+            "mlx5_ib:mlx5_ib_modify_qp qp_number current_state asked_state attribute_mask port \
+             gid_index gid_type destination_gid\n",
+            "mlx5_ib:mlx5_ib_reg_user_mr address length_bytes access_flags mapping\n",
+            "mlx5_core:mlx5_cmd_exec opcode status syndrome\n",
+        ] {
+            ensure!(
+                text.contains(needed),
+                "{}: no {needed}{text}",
+                image.release
+            );
+        }
+        // The same on both processors.
+        insta::assert_snapshot!(format!("layouts_{}", kernel.series()), text);
+    }
+    Ok(())
+}
+
+#[test]
+fn records_tell_the_same_on_x86() -> Result<()> {
+    on(Machine::Amd64)
+}
+
+#[test]
+fn records_tell_the_same_on_arm64() -> Result<()> {
+    on(Machine::Arm64)
+}

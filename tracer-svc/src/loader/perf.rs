@@ -1,0 +1,134 @@
+//! A kretprobe by perf_event_open(2): the older way of seeing a function return.
+//!
+//! `struct perf_event_attr` is that of `include/uapi/linux/perf_event.h`, as far as
+//! its first published version goes; a test compares it with the bindings of
+//! aya-obj.
+#![expect(
+    unsafe_code,
+    reason = "perf_event_open(2) takes a pointer, and nobody else's crate is at hand for it"
+)]
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The kernel's kprobes as a perf event source.
+const SOURCE: &str = "/sys/bus/event_source/devices/kprobe";
+/// ioctl numbers of `include/uapi/linux/perf_event.h`.
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+/// The first version has 64 bytes; with `config1` and `config2` it has 72.
+#[repr(C)]
+#[derive(Default)]
+struct EventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    /// `kprobe_func`: address of the function's name.
+    config1: u64,
+    /// `probe_offset`
+    config2: u64,
+}
+
+/// Attaches a program to the return of a function. It ends with the descriptor.
+pub(super) fn attach_kretprobe(function: &str, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let name = CString::new(function)?;
+    let mut attr = EventAttr {
+        kind: number("type", "")?,
+        size: u32::try_from(size_of::<EventAttr>()).unwrap_or(0),
+        config: 1_u64 << number("format/retprobe", "config:")?,
+        config1: name.as_ptr() as u64,
+        ..EventAttr::default()
+    };
+    // SAFETY: `attr` and the name that it points to live through the call; pid -1
+    // with a processor asks for that processor, and a probe fires on all of them.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_mut(&mut attr),
+            -1,
+            0,
+            -1,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    let fd = libc::c_int::try_from(fd).unwrap_or(-1);
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just returned this descriptor.
+    let event = unsafe { OwnedFd::from_raw_fd(fd) };
+    control(&event, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
+    control(&event, PERF_EVENT_IOC_ENABLE, 0)?;
+    Ok(event)
+}
+
+fn control(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_int) -> io::Result<()> {
+    // SAFETY: both requests take a number.
+    let answer = unsafe { libc::ioctl(event.as_raw_fd(), request, argument) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A number that sysfs tells of the source, behind a prefix.
+fn number(file: &str, prefix: &str) -> io::Result<u32> {
+    let path = format!("{SOURCE}/{file}");
+    let text = fs::read_to_string(&path)?;
+    let number = text.trim().strip_prefix(prefix).unwrap_or_default();
+    number
+        .parse()
+        .map_err(|_| io::Error::other(format!("{path}: {text:?} is no number")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use aya_obj::generated::perf_event_attr;
+
+    use super::*;
+
+    #[test]
+    fn the_event_is_laid_out_as_the_kernel_has_it() {
+        assert_eq!(size_of::<EventAttr>(), 72);
+        assert_eq!(
+            offset_of!(EventAttr, kind),
+            offset_of!(perf_event_attr, type_)
+        );
+        assert_eq!(
+            offset_of!(EventAttr, size),
+            offset_of!(perf_event_attr, size)
+        );
+        assert_eq!(
+            offset_of!(EventAttr, config),
+            offset_of!(perf_event_attr, config)
+        );
+        assert_eq!(
+            offset_of!(EventAttr, read_format),
+            offset_of!(perf_event_attr, read_format)
+        );
+        assert_eq!(
+            offset_of!(EventAttr, bp_type),
+            offset_of!(perf_event_attr, bp_type)
+        );
+        assert_eq!(
+            offset_of!(EventAttr, config1),
+            offset_of!(perf_event_attr, __bindgen_anon_3)
+        );
+        assert_eq!(
+            offset_of!(EventAttr, config2),
+            offset_of!(perf_event_attr, __bindgen_anon_4)
+        );
+    }
+}
