@@ -146,6 +146,17 @@ impl ClientError {
     pub fn is_passing(&self) -> bool {
         matches!(self, ClientError::Busy { .. })
     }
+
+    /// Whether nobody answers or can serve for now: who waits can ask again.
+    pub fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            ClientError::Unreachable { .. }
+                | ClientError::Timeout { .. }
+                | ClientError::Busy { .. }
+                | ClientError::TooSlow(_)
+        )
+    }
 }
 
 /// `: reason`, unless there is none.
@@ -229,6 +240,14 @@ impl Subject {
             listed_by: "rdmesh wire list",
             checked: false,
             by_shaper: true,
+        }
+    }
+
+    /// Windows, which the collector itself reads: no shaper stands behind them.
+    pub(crate) fn watched() -> Subject {
+        Subject {
+            by_shaper: false,
+            ..Subject::wires()
         }
     }
 

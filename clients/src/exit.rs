@@ -42,9 +42,6 @@ pub(crate) enum CommandError {
     /// Arguments that do not go together.
     #[error("{0}")]
     Usage(String),
-    /// Windows were to come, and whoever sends them has ended.
-    #[error("whoever sends the windows has ended; watch again when it is back")]
-    Ended,
     /// A file that was named and cannot be read.
     #[error("{0}")]
     Input(String),
@@ -79,6 +76,15 @@ struct ErrorDocument<'a> {
 }
 
 impl CommandError {
+    /// Whether the same question may have an answer a moment later.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            CommandError::Client(error) => error.is_outage(),
+            CommandError::Shaper(error) => error.is_outage(),
+            _ => false,
+        }
+    }
+
     fn code(&self) -> Code {
         match self {
             CommandError::Client(error) => match error {
@@ -94,7 +100,6 @@ impl CommandError {
                 _ => Code::Failed,
             },
             CommandError::Usage(_) => Code::Usage,
-            CommandError::Ended => Code::Unreachable,
             CommandError::Input(_) | CommandError::Output(_) | CommandError::Runtime(_) => {
                 Code::Failed
             }
@@ -106,7 +111,6 @@ impl CommandError {
             CommandError::Client(error) => (error.kind(), error.next()),
             CommandError::Shaper(error) => (error.kind(), error.next()),
             CommandError::Usage(_) => ("usage", String::new()),
-            CommandError::Ended => ("ended", String::new()),
             CommandError::Input(_) => ("input", String::new()),
             CommandError::Output(_) => ("output", String::new()),
             CommandError::Runtime(_) => ("runtime", String::new()),

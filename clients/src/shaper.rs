@@ -71,6 +71,18 @@ impl ShaperError {
         }
     }
 
+    /// Whether nobody answers or can serve for now: who waits can ask again.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            ShaperError::Unreachable { .. } | ShaperError::Timeout { .. } => true,
+            ShaperError::Refused { code, .. } => matches!(
+                code,
+                Code::Unavailable | Code::ResourceExhausted | Code::Aborted
+            ),
+            ShaperError::Address(_) | ShaperError::NoShaper { .. } | ShaperError::Wire(_) => false,
+        }
+    }
+
     /// What to do next; empty: the error says it itself.
     pub fn next(&self) -> String {
         match self {

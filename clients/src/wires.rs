@@ -36,6 +36,17 @@ pub enum WireError {
     Shaper(#[from] ShaperError),
 }
 
+impl WireError {
+    /// Whether whoever was asked is away or busy, so that the same question may have an
+    /// answer a moment later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            WireError::Client(error) => error.is_outage(),
+            WireError::Shaper(error) => error.is_outage(),
+        }
+    }
+}
+
 /// Which wire: `WIRE`, `SHAPER/WIRE`, or `HOST:FUNCTION` by the shaped host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WireName {
@@ -386,7 +397,7 @@ impl Wires {
                 };
                 let mut service = client.wire_service();
                 let call = service.watch_wires(message);
-                let stream = client.write(&Subject::wires(), call).await?;
+                let stream = client.write(&Subject::watched(), call).await?;
                 Ok(Windows::Fleet(client.clone(), stream))
             }
             Wires::Shaper(client) => {
@@ -430,7 +441,7 @@ impl Windows {
             let (shaper_host, window, marks) = match self {
                 Windows::Fleet(client, stream) => {
                     let next = stream.message().await.map_err(|status| {
-                        from_status(&status, client.address(), &Subject::wires())
+                        from_status(&status, client.address(), &Subject::watched())
                     })?;
                     let Some(next) = next else { return Ok(None) };
                     (next.shaper_host, next.window, next.marks)

@@ -9,17 +9,19 @@ use unicode_width::UnicodeWidthChar;
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wires::{bits_per_second, rate_text, short_time, validity};
+use super::wrap::wrap;
 use super::{Ink, Style};
 
 /// Cells of the bar that shows how much of the rate is used.
 const BAR_CELLS: u64 = 10;
 
 const COLUMNS: [Column; 10] = [
-    Column::name("SHAPER").cheap(0),
+    Column::name("SHAPER"),
     Column::name("WIRE"),
     Column::number("RATE"),
     Column::number("SENT"),
-    Column::fixed("USED").dear(0),
+    // It shows what RATE and SENT say.
+    Column::fixed("USED").cheap(0),
     Column::number("QUEUE\nP99").dear(3),
     Column::number("WAIT\nP99").dear(2),
     Column::number("CE\nMARKS").cheap(1),
@@ -32,18 +34,38 @@ const COLUMNS: [Column; 10] = [
 pub(crate) struct Board {
     latest: BTreeMap<(String, String), SeenWindow>,
     drawn_lines: usize,
+    /// What stands below the wires until the next window.
+    note: Option<String>,
 }
 
 impl Board {
-    /// Takes a window in and draws: back up over the old lines, then each line anew.
+    /// Takes a window in and draws.
     pub(crate) fn draw(&mut self, seen: SeenWindow, style: &Style, now: Moment) -> String {
         let shaper = seen.shaper_host.clone().unwrap_or_default();
         self.latest.insert((shaper, seen.window.wire.clone()), seen);
+        self.note = None;
+        self.redraw(style, now)
+    }
+
+    /// Says something below the wires, from the next drawing to the next window.
+    pub(crate) fn note(&mut self, text: &str) {
+        self.note = Some(text.to_owned());
+    }
+
+    /// Draws: back up over the old lines, then each line anew.
+    pub(crate) fn redraw(&mut self, style: &Style, now: Moment) -> String {
         let mut table = Table::new(&COLUMNS);
         for seen in self.latest.values() {
             table.row(row(seen, now));
         }
-        let text = table.to_text(style);
+        let mut text = table.to_text(style);
+        if let Some(note) = &self.note {
+            let lines = wrap(&printable(note), "", style.width.unwrap_or(usize::MAX));
+            let painted = lines
+                .lines()
+                .map(|line| style.paint(Ink::Warning, line) + "\n");
+            text.extend(painted);
+        }
         let mut out = match self.drawn_lines {
             0 => String::new(),
             lines => format!("\u{1b}[{lines}A\r"),
@@ -188,6 +210,43 @@ mod tests {
             .collect();
         assert!(!drawn[0].contains("A\r"), "nothing to go back over");
         insta::assert_snapshot!(drawn.join("---\n").replace('\u{1b}', "ESC"));
+    }
+
+    #[test]
+    fn eighty_columns_tell_wires_of_two_shapers_apart() {
+        let style = Style {
+            color: false,
+            width: Some(80),
+        };
+        let mut board = Board::default();
+        let drawn = sample::windows()
+            .into_iter()
+            .map(|seen| board.draw(seen, &style, samples::now()))
+            .last()
+            .unwrap();
+        for part in ["SHAPER", "gpu-01  w0", "gpu-02  w0", "retransmits", "AGE"] {
+            assert!(drawn.contains(part), "no {part} in {drawn}");
+        }
+        assert!(drawn.contains("narrow: USED"), "{drawn}");
+    }
+
+    #[test]
+    fn a_note_stands_below_the_wires_until_the_next_window() {
+        let style = Style {
+            color: false,
+            width: Some(40),
+        };
+        let mut board = Board::default();
+        board.note("no collector answers; asking again until it is back");
+        let alone = board.redraw(&style, samples::now());
+        assert_eq!(alone.matches("\u{1b}[K\n").count(), 2, "{alone:?}");
+        let first = sample::windows().remove(0);
+        let drawn = board.draw(first.clone(), &style, samples::now());
+        assert!(drawn.starts_with("\u{1b}[2A\r"), "{drawn:?}");
+        assert!(!drawn.contains("no collector"), "{drawn}");
+        board.note("no collector answers");
+        let away = board.redraw(&style, samples::now());
+        assert!(away.contains("w0") && away.contains("no collector answers"));
     }
 
     #[test]

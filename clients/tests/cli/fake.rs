@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rdmesh_proto::collector::v1 as wire;
 use rdmesh_proto::collector::v1::job_service_server::{JobService, JobServiceServer};
 use rdmesh_proto::collector::v1::query_service_server::{QueryService, QueryServiceServer};
+use rdmesh_proto::collector::v1::wire_service_server::{WireService, WireServiceServer};
 use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1 as tracer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
-use tokio_stream::Stream;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status};
 
@@ -33,6 +34,10 @@ pub(crate) struct State {
     pub(crate) last_failures: Option<wire::ListFailuresRequest>,
     /// The last request for jobs.
     pub(crate) last_jobs: Option<wire::ListJobsRequest>,
+    /// Windows that a watcher gets at once; then nothing comes.
+    pub(crate) windows: Vec<wire::WatchWiresResponse>,
+    /// No wire fits what a watcher asks for.
+    pub(crate) no_wire: bool,
 }
 
 #[derive(Clone)]
@@ -51,7 +56,7 @@ impl Fake {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        Fake::serve(address, || {
+        Fake::serve(address, State::default(), || {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             TcpListenerStream::new(listener)
         })
@@ -59,21 +64,30 @@ impl Fake {
 
     /// At a socket of the file system.
     pub(crate) fn start_at(path: &std::path::Path) -> Fake {
+        Fake::start_knowing(path, State::default())
+    }
+
+    /// The same, which knows from its first call on what `state` has.
+    pub(crate) fn start_knowing(path: &std::path::Path, state: State) -> Fake {
         let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        Fake::serve(format!("unix:{}", path.display()), || {
+        Fake::serve(format!("unix:{}", path.display()), state, || {
             let listener = tokio::net::UnixListener::from_std(listener).unwrap();
             UnixListenerStream::new(listener)
         })
     }
 
     /// `incoming` runs inside the runtime.
-    fn serve<S, C>(address: String, incoming: impl FnOnce() -> S + Send + 'static) -> Fake
+    fn serve<S, C>(
+        address: String,
+        state: State,
+        incoming: impl FnOnce() -> S + Send + 'static,
+    ) -> Fake
     where
         S: Stream<Item = std::io::Result<C>> + Send + Unpin,
         C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     {
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(state));
         let service = Service(Arc::clone(&state));
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -83,7 +97,8 @@ impl Fake {
             runtime.unwrap().block_on(async move {
                 let server = tonic::transport::Server::builder()
                     .add_service(JobServiceServer::new(service.clone()))
-                    .add_service(QueryServiceServer::new(service))
+                    .add_service(QueryServiceServer::new(service.clone()))
+                    .add_service(WireServiceServer::new(service))
                     .serve_with_incoming(incoming());
                 tokio::select! {
                     ended = server => ended.unwrap(),
@@ -338,6 +353,63 @@ impl QueryService for Service {
             report,
             ..wire::GetHostProbesResponse::default()
         }))
+    }
+}
+
+type Watched = std::pin::Pin<
+    Box<dyn Stream<Item = Result<wire::WatchWiresResponse, Status>> + Send + 'static>,
+>;
+
+#[tonic::async_trait]
+impl WireService for Service {
+    type WatchWiresStream = Watched;
+
+    async fn watch_wires(
+        &self,
+        _request: Request<wire::WatchWiresRequest>,
+    ) -> Answer<Self::WatchWiresStream> {
+        let state = self.enter()?;
+        if state.no_wire {
+            return Err(Status::not_found("no wire fits"));
+        }
+        let windows = tokio_stream::iter(state.windows.clone()).map(Ok);
+        let stream = windows.chain(tokio_stream::pending());
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn list_wires(
+        &self,
+        _request: Request<wire::ListWiresRequest>,
+    ) -> Answer<wire::ListWiresResponse> {
+        Err(Status::unimplemented("not part of the fake"))
+    }
+
+    async fn set_rate(
+        &self,
+        _request: Request<wire::SetRateRequest>,
+    ) -> Answer<wire::SetRateResponse> {
+        Err(Status::unimplemented("not part of the fake"))
+    }
+
+    async fn reset_wires(
+        &self,
+        _request: Request<wire::ResetWiresRequest>,
+    ) -> Answer<wire::ResetWiresResponse> {
+        Err(Status::unimplemented("not part of the fake"))
+    }
+
+    async fn set_bypass(
+        &self,
+        _request: Request<wire::SetBypassRequest>,
+    ) -> Answer<wire::SetBypassResponse> {
+        Err(Status::unimplemented("not part of the fake"))
+    }
+
+    async fn compare_wires(
+        &self,
+        _request: Request<wire::CompareWiresRequest>,
+    ) -> Answer<wire::CompareWiresResponse> {
+        Err(Status::unimplemented("not part of the fake"))
     }
 }
 

@@ -8,3 +8,4 @@ mod classify_log;
 mod fake;
 mod process;
 mod run;
+mod watch;
