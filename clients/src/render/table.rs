@@ -180,7 +180,8 @@ impl Table {
         match row[column].text.trim() {
             "" => String::new(),
             text => {
-                let text = self.columns[column].shortened(text, Caps::WHOLE);
+                let room = fit::below(self, style.width.unwrap_or(usize::MAX));
+                let text = self.columns[column].shortened(text, Caps::WHOLE.on_lines_of(room));
                 let titled = format!("{}: {text}", self.title_text(column));
                 self.own_lines(&titled, &row[column], style)
             }

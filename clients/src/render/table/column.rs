@@ -131,18 +131,21 @@ impl Column {
     }
 
     /// The text with what is too long cut: a name as `caps` has it, a word of
-    /// prose at [`LONGEST_NAME`].
+    /// prose at [`LONGEST_NAME`] or, with both its ends kept, where its line ends.
     pub(super) fn shortened(&self, text: &str, caps: Caps) -> String {
         match self.kind {
-            Kind::Number | Kind::Fixed | Kind::Text => text.to_owned(),
+            Kind::Number | Kind::Fixed => text.to_owned(),
+            Kind::Text => by_words(text, |word| cut_middle(word, caps.word)),
             Kind::Name => cut(text, caps.name),
             Kind::Function => cut_middle(text, caps.function),
             Kind::Attempt => cut_attempt(text, caps.name),
             Kind::Prose(_) => {
                 // Names in a sentence are searched for, so that they stay whole
                 // where a name in a column would not.
-                let words = text.split(' ').map(|word| cut(word, LONGEST_NAME));
-                words.collect::<Vec<_>>().join(" ")
+                by_words(text, |word| match caps.word < LONGEST_NAME {
+                    true => cut_middle(word, caps.word),
+                    false => cut(word, LONGEST_NAME),
+                })
             }
         }
     }
@@ -156,6 +159,12 @@ impl From<&'static str> for Column {
             None => Column::of(title, Kind::Text),
         }
     }
+}
+
+/// The text with each word as `shown` has it.
+fn by_words(text: &str, shown: impl Fn(&str) -> String) -> String {
+    let words: Vec<String> = text.split(' ').map(shown).collect();
+    words.join(" ")
 }
 
 /// The text in at most `cap` columns; `…` stands for what is cut.

@@ -24,6 +24,8 @@ const SHORTEST_FUNCTION: usize = 28;
 pub(super) struct Caps {
     pub(super) name: usize,
     pub(super) function: usize,
+    /// A word of text that has lines of its own, and no wider ones.
+    pub(super) word: usize,
 }
 
 impl Caps {
@@ -31,7 +33,17 @@ impl Caps {
     pub(super) const WHOLE: Caps = Caps::of(LONGEST_NAME, LONGEST_NAME);
 
     const fn of(name: usize, function: usize) -> Caps {
-        Caps { name, function }
+        Caps {
+            name,
+            function,
+            word: usize::MAX,
+        }
+    }
+
+    /// The same for text on lines of so many columns.
+    pub(super) const fn on_lines_of(mut self, columns: usize) -> Caps {
+        self.word = columns;
+        self
     }
 }
 
@@ -133,15 +145,24 @@ fn stacked(table: &Table, kept: &[usize], room: usize) -> Option<Fit> {
         column: *column,
         width: line,
         wraps: true,
-        caps: Caps::of(longest, longest),
+        caps: Caps::of(longest, longest).on_lines_of(line),
     };
+    let mut last = shown(last);
+    if table.columns[last.column].least(true).is_some() {
+        last.caps = last.caps.on_lines_of(below(table, room));
+    }
     Some(Fit {
         before: before.iter().map(shown).collect(),
-        last: shown(last),
+        last,
         tail: Tail::Stacked,
         folded: Vec::new(),
         left_out: Vec::new(),
     })
+}
+
+/// Columns of a line below a row.
+pub(super) fn below(table: &Table, room: usize) -> usize {
+    room.saturating_sub(table.indent.width() + BELOW_INDENT)
 }
 
 /// These columns in that room; absent when they do not fit.
@@ -180,10 +201,10 @@ fn attempt(table: &Table, kept: &[usize], tail: Tail, caps: Caps, room: usize) -
         Tail::Beside => shown.pop()?,
         Tail::Below => Shown {
             column: *last,
-            width: room.saturating_sub(BELOW_INDENT),
+            width: below(table, room),
             wraps: true,
             // It has the whole line.
-            caps: Caps::WHOLE,
+            caps: Caps::WHOLE.on_lines_of(below(table, room)),
         },
         Tail::Stacked => return None,
     };

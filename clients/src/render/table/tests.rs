@@ -195,3 +195,41 @@ fn a_cheap_column_goes_also_when_it_is_the_last_one() {
         "{shown}"
     );
 }
+
+/// As long as a name of the kernel may be (`KSYM_NAME_LEN` is more; what the contract
+/// takes is 64).
+fn longest_function() -> String {
+    format!("{}_of_the_other_end", "x".repeat(47))
+}
+
+#[test]
+fn a_function_of_64_characters_fits_where_it_has_its_own_lines() {
+    let function = longest_function();
+    assert_eq!(function.len(), 64);
+    let mut failures = failing();
+    failures.row([
+        "2026-01-31 14:05:00.123Z".into(),
+        "4711/0".into(),
+        "3".into(),
+        "1".into(),
+        function.as_str().into(),
+        Cell::inked(Ink::Warning, format!("swallowed by {function}")),
+        format!("{function} > {function} > b").into(),
+    ]);
+    let mut facts = Table::new(&["", ""]).indented("  ");
+    facts.row([
+        "function".into(),
+        format!("{function} (module mlx5_ib)").into(),
+    ]);
+    for width in 30..90 {
+        for table in [&failures, &facts] {
+            let shown = table.to_text(&at(width));
+            for line in shown.lines() {
+                assert!(line.width() <= width, "{width}: {line}\n{shown}");
+            }
+            assert!(shown.contains("end"), "both ends stay: {shown}");
+        }
+    }
+    assert!(failures.to_text(&Style::PLAIN).contains(&function));
+    assert!(failures.to_text(&at(80)).contains(&format!("{function} >")));
+}
