@@ -89,11 +89,15 @@ fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
     let something_to_watch =
         |p: &Probe| p.logical && p.state == ProbeState::Missing && !is_absent(p);
     let missed = host.probes.iter().any(something_to_watch);
-    let ink = match attached == total || (attached > 0 && !missed) {
+    let ink = match total > 0 && (attached == total || (attached > 0 && !missed)) {
         true => Ink::Good,
         false => Ink::Warning,
     };
-    let count = format!("{attached} of {total} logical hooks are watched");
+    // A report that came names thirteen; nothing of none is no count.
+    let count = match total {
+        0 => "no probe report came: what is watched there is not known".to_owned(),
+        total => format!("{attached} of {total} logical hooks are watched"),
+    };
     let states = ProbeState::ALL.iter().filter_map(|state| {
         let count = host.probes.iter().filter(|p| p.state == *state).count();
         (count > 0).then(|| format!("{count} {}", state.name()))
@@ -268,6 +272,19 @@ mod tests {
             ..samples::probes()
         };
         insta::assert_snapshot!(text(&host, &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn no_report_is_not_told_as_none_of_none() {
+        let host = HostProbes {
+            logical_attached: 0,
+            logical_total: 0,
+            probes: Vec::new(),
+            ..samples::probes()
+        };
+        let shown = text(&host, &Style::PLAIN, samples::now());
+        assert!(shown.contains("no probe report came"), "{shown}");
+        assert!(!shown.contains("0 of 0"), "{shown}");
     }
 
     #[test]
