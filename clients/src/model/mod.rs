@@ -12,8 +12,12 @@ pub mod wire;
 use crate::error::ClientError;
 use crate::moment::Moment;
 
+/// What is shown for a value of the wire that was not told, and for one of a newer
+/// contract: who reads it knows as little in both cases.
+pub const UNKNOWN: &str = "unknown";
+
 /// Declares an enum of the wire with its names. A value that this version does
-/// not know stays apart from one that was not set.
+/// not know stays apart from one that was not set; both are shown as [`UNKNOWN`].
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident from $wire:path { $($variant:ident => $text:literal,)+ }) => {
         $(#[$doc])*
@@ -33,9 +37,8 @@ macro_rules! wire_enum {
             /// The name that JSON and text show.
             pub fn name(self) -> &'static str {
                 match self {
-                    $name::Unspecified => "unspecified",
                     $($name::$variant => $text,)+
-                    $name::Newer(_) => "unknown_to_this_version",
+                    $name::Unspecified | $name::Newer(_) => $crate::model::UNKNOWN,
                 }
             }
         }
