@@ -21,7 +21,7 @@ command -v debootstrap >/dev/null || { echo "fresh-check: apt-get install deboot
 [ -z "$(git status --porcelain)" ] || echo "fresh-check: uncommitted changes are not part of the check" >&2
 
 unmount() {
-  for m in dev/pts dev/shm dev proc sys; do
+  for m in run/netns dev/pts dev/shm dev proc sys ""; do
     mountpoint -q "$root/$m" && umount -l "$root/$m" || true
   done
 }
@@ -47,6 +47,8 @@ cp /etc/resolv.conf "$root/etc/resolv.conf"
 # A site's own certificate authorities and proxies are part of the machine.
 cp -a /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
+# A mount point of its own, as the root of a machine is: `ip netns exec` needs that.
+mount --bind "$root" "$root"
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
