@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Parser;
 use rdmesh_collector::config::CollectorConfig;
 use rdmesh_collector::service::{self, Collector, CollectorError};
+use rdmesh_services::causes::with_causes;
 use rdmesh_services::config::{self, ConfigArgs, ConfigError, Flag, Loaded};
 use rdmesh_services::server::ServerError;
 use rdmesh_services::shutdown::Signals;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
     match execute(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("collector-svc: {error:#}");
+            eprintln!("collector-svc: {}", with_causes(error.as_ref()));
             ExitCode::from(exit_code(&error))
         }
     }

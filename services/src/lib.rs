@@ -12,8 +12,10 @@
 //! | [`shutdown`] | signals and the sequence in which a service ends |
 //! | [`uplink`] | the agents' ingest client |
 //! | [`host`] | host name, boot id, clock pair |
+//! | [`causes`] | an error and its causes as one line |
 #![forbid(unsafe_code)]
 
+pub mod causes;
 pub mod config;
 pub mod host;
 pub mod server;

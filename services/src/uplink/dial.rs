@@ -7,6 +7,7 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
 use super::CollectorAddress;
+use crate::causes::with_causes;
 
 /// TCP's own keep-alive, in the kernel: keeps NAT entries of an idle agent, wakes no
 /// process.
@@ -52,7 +53,7 @@ impl PlainDialer {
 impl Dial for PlainDialer {
     fn dial(&self) -> Dialing<'_> {
         Box::pin(async {
-            let refuse = |error: &dyn std::error::Error| DialError {
+            let refuse = |error: &(dyn std::error::Error + 'static)| DialError {
                 address: self.address.to_string(),
                 why: with_causes(error),
             };
@@ -67,19 +68,4 @@ impl Dial for PlainDialer {
                 .map_err(|e| refuse(&e))
         })
     }
-}
-
-/// `transport error: tcp connect error: Connection refused`, each part once.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let part = error.to_string();
-        if !text.contains(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        cause = error.source();
-    }
-    text
 }

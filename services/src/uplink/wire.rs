@@ -23,7 +23,7 @@ pub(crate) async fn report(
     let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES);
     grpc.ready()
         .await
-        .map_err(|e| Status::unavailable(super::dial::with_causes(&e)))?;
+        .map_err(|e| Status::unavailable(crate::causes::with_causes(&e)))?;
     let response = grpc
         .streaming(Request::new(requests), path, EncodedRequests)
         .await?;
