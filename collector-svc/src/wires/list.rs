@@ -107,9 +107,10 @@ pub(super) fn row(
         .gap_from_at
         .zip(stored.gap_to_at)
         .filter(|(_, to)| now - *to <= GAP_SHOWN_FOR);
-    if let Some((from, to)) = last_gap {
+    // A valid window after it: the wire is as it should be, and `last_gap` remembers.
+    if let Some((from, to)) = last_gap.filter(|_| !window.invalid.is_empty()) {
         marks.push(format!(
-            "no window for {:.1} s until {} s ago",
+            "a gap of {:.1} s that ended {} s ago",
             (to - from).as_seconds_f64(),
             (now - to).whole_seconds()
         ));
@@ -160,6 +161,7 @@ pub(super) fn placed(body: &[u8], from: OffsetDateTime, to: OffsetDateTime) -> W
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdmesh_proto::shaper::v1::InvalidCause;
     use time::macros::datetime;
 
     const NOW: OffsetDateTime = datetime!(2026-11-25 12:00 UTC);
@@ -219,15 +221,26 @@ mod tests {
             ..stored()
         };
         let answer = Err("the shaper does not answer".to_owned());
-        let marks = row(odd, None, Some(&answer), NOW).marks;
+        let marks = row(odd.clone(), None, Some(&answer), NOW).marks;
         assert_eq!(
             marks,
             [
                 "the shaper does not answer",
                 "no window for 60 s",
-                "no window for 100.0 s until 100 s ago",
                 "3 windows were given up while no collector took them"
-            ]
+            ],
+            "a valid window came after the gap"
         );
+        let invalid = WireWindow {
+            invalid: vec![InvalidCause::PollGap.into()],
+            ..WireWindow::default()
+        };
+        let after_a_gap = Stored {
+            body: invalid.encode_to_vec(),
+            ..odd
+        };
+        let row = row(after_a_gap, None, None, NOW);
+        assert_eq!(row.marks[1], "a gap of 100.0 s that ended 100 s ago");
+        assert!(row.last_gap.is_some());
     }
 }
