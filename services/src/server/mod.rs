@@ -18,6 +18,7 @@
 //! ```
 
 mod accept;
+mod decode;
 mod listen;
 
 use std::convert::Infallible;
@@ -35,6 +36,7 @@ use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
+use tower::layer::util::{Identity, Stack};
 
 use crate::config::{Check, Invalid, Validate};
 use crate::shutdown::{self, Budget, Closing, DEFAULT_GRACE, Trigger};
@@ -338,8 +340,9 @@ impl Server {
             .add_service(limited!(v1alpha)))
     }
 
-    fn transport() -> tonic::transport::Server {
+    fn transport() -> tonic::transport::Server<Stack<decode::Answers, Identity>> {
         tonic::transport::Server::builder()
+            .layer(decode::answers())
             .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
             .http2_max_header_list_size(MAX_HEADER_BYTES)
             .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
