@@ -54,7 +54,8 @@ CREATE FUNCTION rdmesh_store.wire_gap(shaper text, name text, started timestampt
       AND p.at >= started - interval '1 day'
     ORDER BY p.at DESC LIMIT 1 $$;
 
-CREATE VIEW rdmesh.wire_windows AS
+-- A window as people read it: what rdmesh.wire_windows and rdmesh.job_wires show of it.
+CREATE VIEW rdmesh_store.readable_windows AS
 SELECT w.host AS host,
        w.shaped_host AS shaped_host,
        w.wire AS wire,
@@ -97,6 +98,8 @@ SELECT w.host AS host,
        w.seq AS sequence,
        w.marks AS marks
 FROM rdmesh_store.wire_windows w;
+
+CREATE VIEW rdmesh.wire_windows AS SELECT w.* FROM rdmesh_store.readable_windows w;
 
 COMMENT ON VIEW rdmesh.wire_windows IS 'Reporting intervals of shaped wires.';
 COMMENT ON COLUMN rdmesh.wire_windows.host IS 'Host of the shaper, as it names itself.';
@@ -215,65 +218,20 @@ COMMENT ON COLUMN rdmesh.wires.marks IS 'What is odd about that window.';
 
 -- Windows with the attempts that used the wire: by shaped host, time, and virtual
 -- function where the placement names any.
-CREATE VIEW rdmesh_store.joined_windows AS
-SELECT a.job_id, a.requeue, a.restart, a.from_at AS attempt_from_at, a.to_at AS attempt_to_at,
-       p.virtual_functions <> '{}' AS by_function, w.*
+CREATE VIEW rdmesh.job_wires AS
+SELECT a.job_id AS job_id,
+       a.requeue AS requeue,
+       a.restart AS restart,
+       CASE WHEN p.virtual_functions <> '{}' THEN 'virtual_function' ELSE 'host' END AS joined_by,
+       w.from_at >= a.from_at AND w.to_at <= a.to_at AS whole,
+       w.*
 FROM rdmesh_store.placements p
 JOIN rdmesh_store.attempt_windows a USING (job_id, requeue, restart)
-JOIN rdmesh_store.wire_windows w
-  ON w.shaped_host = p.host AND w.at < a.to_at AND w.to_at > a.from_at
+JOIN rdmesh_store.readable_windows w
+  ON w.shaped_host = p.host AND w.from_at < a.to_at AND w.to_at > a.from_at
      -- Windows are short: this bound lets old partitions be skipped.
-     AND w.at >= a.from_at - interval '1 day'
+     AND w.from_at >= a.from_at - interval '1 day'
 WHERE p.virtual_functions = '{}' OR w.virtual_function = ANY (p.virtual_functions);
-
-CREATE VIEW rdmesh.job_wires AS
-SELECT w.job_id AS job_id,
-       w.requeue AS requeue,
-       w.restart AS restart,
-       CASE WHEN w.by_function THEN 'virtual_function' ELSE 'host' END AS joined_by,
-       w.at >= w.attempt_from_at AND w.to_at <= w.attempt_to_at AS whole,
-       w.host AS host,
-       w.shaped_host AS shaped_host,
-       w.wire AS wire,
-       w.virtual_function AS virtual_function,
-       w.at AS from_at,
-       w.to_at AS to_at,
-       w.rate_bps AS rate_bps,
-       w.configured_rate_bps AS configured_rate_bps,
-       w.expires_at AS expires_at,
-       w.policy_generation AS policy_generation,
-       w.bypass AS bypass,
-       w.invalid = '{}' AS valid,
-       ARRAY(SELECT rdmesh_store.invalid_cause_name(c.cause) FROM unnest(w.invalid) WITH ORDINALITY c (cause, place) ORDER BY c.place) AS invalid_causes,
-       w.sent_frames AS sent_frames,
-       w.sent_bits AS sent_bits,
-       CASE WHEN w.to_at > w.at THEN (w.sent_bits / EXTRACT(epoch FROM w.to_at - w.at))::bigint END AS sent_bps,
-       w.queue_frames_now AS queue_frames_now,
-       w.queue_frames_p50 AS queue_frames_p50,
-       w.queue_frames_p99 AS queue_frames_p99,
-       w.queue_frames_max AS queue_frames_max,
-       w.waited_ns_p50 AS waited_ns_p50,
-       w.waited_ns_p99 AS waited_ns_p99,
-       w.waited_ns_max AS waited_ns_max,
-       w.catch_up_used_ps AS catch_up_used_ps,
-       w.lost_ps AS lost_ps,
-       w.ce_marks AS ce_marks,
-       w.imissed AS imissed,
-       w.rx_nombuf AS rx_nombuf,
-       w.tx_not_accepted AS tx_not_accepted,
-       w.full_polls AS full_polls,
-       w.longest_poll_gap_ns AS longest_poll_gap_ns,
-       w.poll_gap_buckets AS poll_gap_buckets,
-       w.repeated_frames AS repeated_frames,
-       w.repeated_bytes AS repeated_bytes,
-       rdmesh_store.wire_gap(w.host, w.wire, w.at) AS gap,
-       w.windows_given_up AS windows_given_up,
-       w.engine_version AS engine_version,
-       w.configuration_hash AS configuration_hash,
-       w.run_id AS run_id,
-       w.seq AS sequence,
-       w.marks AS marks
-FROM rdmesh_store.joined_windows w;
 
 COMMENT ON VIEW rdmesh.job_wires IS 'Windows of the wires that attempts used: of the shaped host, while the attempt ran, with its virtual functions or, where the placement names none, all of the host.';
 COMMENT ON COLUMN rdmesh.job_wires.job_id IS 'The scheduler''s job id.';
@@ -281,47 +239,21 @@ COMMENT ON COLUMN rdmesh.job_wires.requeue IS 'How often the scheduler had reque
 COMMENT ON COLUMN rdmesh.job_wires.restart IS 'How often the launcher had restarted its workers inside that run.';
 COMMENT ON COLUMN rdmesh.job_wires.joined_by IS 'virtual_function: the placement names it; host: the placement names none, so that every wire of the host counts.';
 COMMENT ON COLUMN rdmesh.job_wires.whole IS 'Whether all of the window lies in the attempt''s time.';
-COMMENT ON COLUMN rdmesh.job_wires.host IS 'Host of the shaper, as it names itself.';
-COMMENT ON COLUMN rdmesh.job_wires.shaped_host IS 'Host whose virtual function is shaped.';
-COMMENT ON COLUMN rdmesh.job_wires.wire IS 'Name of the wire.';
-COMMENT ON COLUMN rdmesh.job_wires.virtual_function IS 'The virtual function.';
-COMMENT ON COLUMN rdmesh.job_wires.from_at IS 'Start, collector time.';
-COMMENT ON COLUMN rdmesh.job_wires.to_at IS 'End, collector time.';
-COMMENT ON COLUMN rdmesh.job_wires.rate_bps IS 'Line rate, frame overhead included, bit/s; 0: not shaped.';
-COMMENT ON COLUMN rdmesh.job_wires.configured_rate_bps IS 'The rate that a reset goes back to, bit/s; 0: not shaped.';
-COMMENT ON COLUMN rdmesh.job_wires.expires_at IS 'When the rate goes back to the configured one by itself, time of the shaper; null: it does not.';
-COMMENT ON COLUMN rdmesh.job_wires.policy_generation IS 'Grows with each change of the wire.';
-COMMENT ON COLUMN rdmesh.job_wires.bypass IS 'Traffic went around the shaper.';
-COMMENT ON COLUMN rdmesh.job_wires.valid IS 'Whether the window shows the wire that was asked for.';
-COMMENT ON COLUMN rdmesh.job_wires.invalid_causes IS 'Why it does not: port_dropped, poll_gap, retransmits, back_pressure_help, data_path_down.';
-COMMENT ON COLUMN rdmesh.job_wires.sent_frames IS 'Frames sent.';
-COMMENT ON COLUMN rdmesh.job_wires.sent_bits IS 'Bits sent, frame overhead included.';
-COMMENT ON COLUMN rdmesh.job_wires.sent_bps IS 'Mean rate sent, frame overhead included, bit/s; null: the window has no length.';
-COMMENT ON COLUMN rdmesh.job_wires.queue_frames_now IS 'Frames that wait at the end.';
-COMMENT ON COLUMN rdmesh.job_wires.queue_frames_p50 IS 'Frames that wait, median.';
-COMMENT ON COLUMN rdmesh.job_wires.queue_frames_p99 IS 'Frames that wait, 99th percentile.';
-COMMENT ON COLUMN rdmesh.job_wires.queue_frames_max IS 'Frames that wait, most.';
-COMMENT ON COLUMN rdmesh.job_wires.waited_ns_p50 IS 'Time that a frame waited, median, nanoseconds.';
-COMMENT ON COLUMN rdmesh.job_wires.waited_ns_p99 IS 'Time that a frame waited, 99th percentile, nanoseconds.';
-COMMENT ON COLUMN rdmesh.job_wires.waited_ns_max IS 'Time that a frame waited, longest, nanoseconds.';
-COMMENT ON COLUMN rdmesh.job_wires.catch_up_used_ps IS 'Wire time that late polls took from the catch-up, picoseconds.';
-COMMENT ON COLUMN rdmesh.job_wires.lost_ps IS 'Wire time lost because a poll gap used up the catch-up, picoseconds.';
-COMMENT ON COLUMN rdmesh.job_wires.ce_marks IS 'Frames marked Congestion Experienced.';
-COMMENT ON COLUMN rdmesh.job_wires.imissed IS 'Frames that the port dropped because its receive queue was full.';
-COMMENT ON COLUMN rdmesh.job_wires.rx_nombuf IS 'Frames that the port dropped because it had no buffer.';
-COMMENT ON COLUMN rdmesh.job_wires.tx_not_accepted IS 'Frames that the sending port did not take at once; they stayed at the head.';
-COMMENT ON COLUMN rdmesh.job_wires.full_polls IS 'Polls at which the wire was full, so that frames stayed with the port.';
-COMMENT ON COLUMN rdmesh.job_wires.longest_poll_gap_ns IS 'Longest time between two polls, nanoseconds.';
-COMMENT ON COLUMN rdmesh.job_wires.poll_gap_buckets IS 'Poll gaps by powers of two, nanoseconds: [1, 2), [2, 4), ...';
-COMMENT ON COLUMN rdmesh.job_wires.repeated_frames IS 'Frames that a sender sent again, by their PSN.';
-COMMENT ON COLUMN rdmesh.job_wires.repeated_bytes IS 'Bytes of these frames.';
-COMMENT ON COLUMN rdmesh.job_wires.gap IS 'Time without a window before this one; null: the window before ends where this one starts, or there is none within a day.';
-COMMENT ON COLUMN rdmesh.job_wires.windows_given_up IS 'Windows of this run that the shaper gave up so far, because no collector took them.';
-COMMENT ON COLUMN rdmesh.job_wires.engine_version IS 'Version of the engine.';
-COMMENT ON COLUMN rdmesh.job_wires.configuration_hash IS 'Windows with different hashes are not compared.';
-COMMENT ON COLUMN rdmesh.job_wires.run_id IS 'Run of the shaper.';
-COMMENT ON COLUMN rdmesh.job_wires.sequence IS 'Sequence within that run.';
-COMMENT ON COLUMN rdmesh.job_wires.marks IS 'What is odd about it.';
+
+-- Its other columns are those of a window, and described like them.
+DO $comments$
+DECLARE
+    described record;
+BEGIN
+    FOR described IN
+        SELECT attname, col_description(attrelid, attnum) AS said
+        FROM pg_attribute
+        WHERE attrelid = 'rdmesh.wire_windows'::regclass AND attnum > 0
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN rdmesh.job_wires.%I IS %L', described.attname,
+                       described.said);
+    END LOOP;
+END $comments$;
 
 -- Two stretches of time of one wire, side by side. Whole windows only, figures of valid
 -- ones alone; a stretch without a window, and windows of different engines or
