@@ -20,6 +20,7 @@
 pub mod bench;
 pub mod capture;
 pub mod classify;
+pub mod cli;
 pub mod config;
 pub mod datapath;
 #[cfg(feature = "dpdk")]

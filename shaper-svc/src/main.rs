@@ -1,53 +1,50 @@
-//! `shaper-svc`: the shaper and its tools.
+//! `shaper-svc`: configuration, telemetry, start, serve, drain; and its tools.
 
 use std::io;
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use rdmesh_proto::common::v1::AgentKind;
-use rdmesh_services::config::{ConfigArgs, Loaded, load};
+use rdmesh_services::causes::with_causes;
+use rdmesh_services::config::{ConfigArgs, ConfigError, Loaded, load};
+use rdmesh_services::server::ServerError;
 use rdmesh_services::shutdown::Signals;
-use rdmesh_services::telemetry::{self, FLUSH_WITHIN, Resource};
+use rdmesh_services::telemetry::{self, FLUSH_WITHIN, Resource, TelemetryError};
 use rdmesh_services::uplink::{Identity, Uplink};
 use rdmesh_services::{host, server};
+use rdmesh_shaper::cli::{Cli, Command};
 use rdmesh_shaper::config::ShaperConfig;
-use rdmesh_shaper::service::{advertised, preflight, run, shared::Shared, start};
+use rdmesh_shaper::service::start::StartError;
+use rdmesh_shaper::service::{advertise::Advertised, preflight, run, shared::Shared, start};
 use rdmesh_shaper::{bench, tools};
 
-/// Moves every transmitted frame through a virtual wire of a given rate.
-#[derive(Debug, Parser)]
-#[command(name = "shaper-svc", version, args_conflicts_with_subcommands = true)]
-struct Args {
-    #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    run: ConfigArgs,
+fn main() -> ExitCode {
+    let command = Cli::parse().command().unwrap_or_else(|usage| usage.exit());
+    match execute(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shaper-svc: {}", with_causes(error.as_ref()));
+            ExitCode::from(exit_code(&error))
+        }
+    }
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Shape, and serve rdmesh.shaper.v1.ShaperService: what happens without a command.
-    Run(ConfigArgs),
-    /// Look at configuration and machine, and touch nothing: would the service start, and
-    /// would its windows mean something?
-    Check(ConfigArgs),
-    /// Move a captured stream through a wire, in virtual time.
-    Replay(tools::ReplayArgs),
-    /// Tell how far a captured stream runs ahead of an ideal wire.
-    Inspect(tools::InspectArgs),
-    /// Measure what the shaper costs on this machine; one line of JSON per figure.
-    Bench {
-        /// Only figures whose name contains this.
-        #[arg(long, default_value = "")]
-        only: String,
-    },
+/// 2 for a configuration that cannot be used, as for wrong usage.
+fn exit_code(error: &anyhow::Error) -> u8 {
+    let start = matches!(
+        error.downcast_ref(),
+        Some(StartError::NoWires | StartError::NoName(_) | StartError::Config(_))
+    );
+    let server = matches!(error.downcast_ref(), Some(ServerError::Insecure { .. }));
+    let read = error.is::<ConfigError>() || error.is::<TelemetryError>();
+    if start || server || read { 2 } else { 1 }
 }
 
-fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    match args.command.unwrap_or(Command::Run(args.run)) {
-        Command::Run(args) => run_service(&args)?,
-        Command::Check(args) => check(&args)?,
+fn execute(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run(args) => return run_service(&args),
+        Command::Check(args) => return check(&args),
         Command::Replay(args) => tools::run_replay(&args, &mut io::stdout().lock())?,
         Command::Inspect(args) => tools::run_inspect(&args, &mut io::stdout().lock())?,
         Command::Bench { only } => bench::run(&only, &mut io::stdout().lock())?,
@@ -69,14 +66,14 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
     let Loaded::Run(config) = load::<ShaperConfig>(args, &[])? else {
         return Ok(());
     };
-    let host = host::host_name(&config.host)?;
-    let mut identity = Identity::new(AgentKind::Shaper, host.clone(), host::boot_id()?);
+    let (name, host) = (start::agent_name(&config)?, host::host_name(&config.host)?);
+    let identity = Identity::new(AgentKind::Shaper, name.clone(), host::boot_id()?);
     let telemetry = telemetry::start(
         &config.telemetry,
         &Resource {
             service: "rdmesh-shaper".to_owned(),
             instance: identity.run_id.clone(),
-            host: host.clone(),
+            host: name.clone(),
         },
     )?;
 
@@ -85,7 +82,7 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let listener = runtime.block_on(server::bind(&config.server))?;
-    identity.address = advertised(&listener.local_address()?, &host);
+    let advertised = Advertised::new(&config.advertise, listener.local_address()?, &name);
     let path = start::start_data_path(&config, &prepared.control)?;
     let (ledger, _locks) = start::begin(prepared, &path, SystemTime::now())?;
     let facts = start::report_facts(&config, &host, path.memory_bytes);
@@ -93,7 +90,12 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
 
     let served = runtime.block_on(async {
         let mut signals = Signals::install()?;
-        let uplink = Uplink::start(&config.uplink, move || identity.hello());
+        let surroundings = advertised.surroundings(&config.uplink);
+        let uplink = Uplink::start_in(surroundings, &config.uplink, move || {
+            let mut hello = identity.hello();
+            hello.address = advertised.address();
+            hello
+        });
         let labels = start::labels(&config, &host);
         let options = run::RunOptions::of(&config);
         let end = signals.received();

@@ -26,7 +26,7 @@ pub enum Output {
 }
 
 /// `shaper-svc replay`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ReplayArgs {
     /// Capture to read: pcap or pcapng, of Ethernet frames.
     input: PathBuf,
@@ -51,7 +51,7 @@ pub struct ReplayArgs {
 }
 
 /// `shaper-svc inspect`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct InspectArgs {
     /// Capture to read: pcap or pcapng, of Ethernet frames.
     input: PathBuf,

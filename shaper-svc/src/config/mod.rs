@@ -1,7 +1,8 @@
 //! The service's configuration: `/etc/rdmesh/shaper.toml`.
 //!
 //! ```toml
-//! host = "gpu-17"                 # whose functions these are
+//! name = "gpu-17-dpu"            # this shaper's own
+//! host = "gpu-17"                # whose functions these are
 //!
 //! [dpdk]
 //! devices = ["0000:03:00.0,representor=vf[0-1]"]
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rdmesh_services::config::{Check, Invalid, ServiceConfig, Validate};
+use rdmesh_services::host::host_name;
 use rdmesh_services::server::ServerConfig;
 use rdmesh_services::telemetry::TelemetryConfig;
 use rdmesh_services::uplink::UplinkConfig;
@@ -46,8 +48,14 @@ const UPLINK_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShaperConfig {
+    /// This shaper's own name, under which it reports; a name of its own for each shaper,
+    /// also of the same host. Empty: this machine's name.
+    pub name: String,
     /// Host whose functions are shaped, as schedulers know it; empty: this machine.
     pub host: String,
+    /// Where the collector can dial this service, `HOST:PORT`. Empty: where it listens,
+    /// or, if that is any address, the one from which this machine reaches the collector.
+    pub advertise: String,
     /// Where rates, requests and outages are kept over restarts.
     pub state_directory: PathBuf,
     /// Length of a reporting interval, ms.
@@ -75,7 +83,9 @@ pub struct ShaperConfig {
 impl Default for ShaperConfig {
     fn default() -> Self {
         Self {
+            name: String::new(),
             host: String::new(),
+            advertise: String::new(),
             state_directory: "/var/lib/rdmesh/shaper".into(),
             window_ms: 5000,
             measured_drain: RateText::default(),
@@ -238,6 +248,13 @@ impl ShaperConfig {
 
 impl Validate for ShaperConfig {
     fn validate(&self) -> Result<(), Invalid> {
+        if !self.name.is_empty() {
+            host_name(&self.name).map_err(|_| {
+                let allowed = "1 to 253 bytes without space, slash and control characters";
+                Invalid::new("name", format!("{:?}", self.name), allowed)
+            })?;
+        }
+        Check::dialled("advertise", &self.advertise)?;
         Check::range("window_ms", self.window_ms, 100..=60_000)?;
         Check::range("stalled_exit_seconds", self.stalled_exit_seconds, 0..=3600)?;
         Check::section("server", &self.server)?;
@@ -287,6 +304,20 @@ mod tests {
                 .unwrap_err()
                 .contains("nmae")
         );
+    }
+
+    #[test]
+    fn names_that_nobody_can_report_under_are_refused() {
+        for (text, field) in [
+            ("name = \"a b\"", "`name`"),
+            ("name = \"a/b\"", "`name`"),
+            ("advertise = \"dpu-1\"", "`advertise`"),
+            ("advertise = \"0.0.0.0:7402\"", "`advertise`"),
+        ] {
+            let message = config(text).unwrap_err();
+            assert!(message.contains(field), "{message}");
+        }
+        assert!(config("name = \"dpu-1\"\nadvertise = \"dpu-1:7402\"").is_ok());
     }
 
     #[test]

@@ -5,13 +5,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::audit::{Audit, Entry};
 use super::control::{Change, Control, Done, Refused, Request, WireControl};
-use super::state::{MAX_OUTAGES, SavedOutage, State, StateError, StateFiles, to_ms};
+use super::state::{MAX_OUTAGES, SavedOutage, State, StateError, StateFiles, from_ms, to_ms};
 use crate::datapath::WireLink;
 use crate::engine::Speed;
 
 /// How long the poll loop may take to put an order in force. A turn takes
 /// microseconds; a core that others use is away for tens of milliseconds.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Cause of an outage that nobody noted.
+const ENDED_UNTOLD: &str =
+    "the service ended without a stop: killed, crashed, or the machine went down";
 
 /// Who asks.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +52,8 @@ pub struct Ledger {
     control: Control,
     links: Vec<Arc<WireLink>>,
     outages: Vec<SavedOutage>,
+    /// When the process before was last known to make windows.
+    away_since: Option<SystemTime>,
     files: StateFiles,
     audit: Audit,
 }
@@ -73,6 +79,7 @@ impl Ledger {
             control,
             links,
             outages: state.outages,
+            away_since: None,
             files,
             audit,
         };
@@ -184,6 +191,44 @@ impl Ledger {
         self.save()
     }
 
+    /// Ends the outage in which this process started, if there was a process before,
+    /// which was last known to run at `last_alive`.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn resume(
+        &mut self,
+        last_alive: Option<SystemTime>,
+        now: SystemTime,
+    ) -> Result<(), StateError> {
+        if let Some(last_alive) = last_alive {
+            // Only if no stop is noted, which would say more.
+            self.outage_began(last_alive, ENDED_UNTOLD)?;
+        }
+        let lasting = self.outages.last().filter(|last| last.to_ms.is_none());
+        // Until it ended, the process before told of the outage itself.
+        self.away_since = lasting.and_then(|outage| last_alive.max(Some(from_ms(outage.from_ms))));
+        self.outage_ended(now)
+    }
+
+    /// Since when no frame passed before this process; none at a first start.
+    #[must_use]
+    pub const fn away_since(&self) -> Option<SystemTime> {
+        self.away_since
+    }
+
+    /// Notes that frames passed up to `from`, after the outage that lasts was noted.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn outage_moved(&mut self, from: SystemTime) -> Result<(), StateError> {
+        match self.outages.last_mut() {
+            Some(last) if last.to_ms.is_none() => last.from_ms = to_ms(from).max(last.from_ms),
+            _ => return Ok(()),
+        }
+        self.save()
+    }
+
     /// Notes that the data path runs again.
     ///
     /// # Errors
@@ -196,7 +241,7 @@ impl Ledger {
         self.save()
     }
 
-    /// Notes that the data path runs; see [`StateFiles::note_alive`].
+    /// Notes that windows are made; see [`StateFiles::note_alive`].
     ///
     /// # Errors
     /// [`StateError`].

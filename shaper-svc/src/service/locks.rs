@@ -19,6 +19,15 @@ pub enum LockError {
         /// What.
         what: String,
     },
+    /// Another service of this machine reports under the same name.
+    #[error(
+        "another shaper of this machine has the name {name}: set `name`, a name of its own for \
+         each, since the collector tells them apart by it"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
     /// The system refuses.
     #[error("cannot lock {what}: {source}")]
     Io {
@@ -61,6 +70,19 @@ pub fn lock_state(directory: &Path) -> Result<Lock, LockError> {
     lock("state", &name, format!("state directory {name}"))
 }
 
+/// Locks the name under which a service reports.
+///
+/// # Errors
+/// [`LockError`].
+pub fn lock_name(name: &str) -> Result<Lock, LockError> {
+    lock("name", name, format!("name {name}")).map_err(|error| match error {
+        LockError::Taken { .. } => LockError::NameTaken {
+            name: name.to_owned(),
+        },
+        other => other,
+    })
+}
+
 /// Locks what stands behind each device: a PCI address, or the interface that a
 /// device without a bus names. Devices with nothing behind them need no lock.
 ///
@@ -94,6 +116,20 @@ mod tests {
         assert!(error.to_string().contains(&unique), "{error}");
         drop(held);
         assert!(lock_devices(&device(&unique)).is_ok());
+    }
+
+    #[test]
+    fn a_name_has_one_service_of_a_machine() {
+        let name = format!("dpu-{}", std::process::id());
+        let held = lock_name(&name).unwrap();
+        let error = lock_name(&name).unwrap_err().to_string();
+        assert!(
+            error.contains("set `name`") && error.contains(&name),
+            "{error}"
+        );
+        assert!(lock_name(&format!("{name}-b")).is_ok());
+        drop(held);
+        assert!(lock_name(&name).is_ok());
     }
 
     #[test]

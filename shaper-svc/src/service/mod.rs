@@ -11,12 +11,14 @@
 //! | [`watch`] | notices a poll loop that failed or stands still |
 //! | [`locks`] | one service per device |
 //! | [`handle`] | a running data path, on whatever ports |
+//! | [`advertise`] | where the collector can dial the service |
 //! | [`figures`] | metrics for an exporter |
 //! | [`grpc`] | `rdmesh.shaper.v1.ShaperService` |
 //! | [`preflight`] | what `shaper-svc check` looks at |
 //! | [`run`] | the sequence from start to end |
 //! | [`start`] | memory, devices, the poll thread |
 
+pub mod advertise;
 pub mod audit;
 pub mod control;
 pub mod figures;
@@ -31,18 +33,3 @@ pub mod start;
 pub mod state;
 pub mod watch;
 pub mod windows;
-
-use rdmesh_services::server::ListenAddress;
-
-/// Where the collector can dial this service: the listen address, with the host's
-/// name in place of "any address"; empty for a Unix socket.
-#[must_use]
-pub fn advertised(listen: &ListenAddress, host: &str) -> String {
-    match listen {
-        ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
-            format!("{host}:{}", address.port())
-        }
-        ListenAddress::Tcp(address) => address.to_string(),
-        ListenAddress::Unix(_) => String::new(),
-    }
-}

@@ -4,7 +4,7 @@
 use std::fmt::{self, Display, Write as _};
 use std::path::PathBuf;
 
-use super::start::wire_bytes;
+use super::start::{agent_name, wire_bytes};
 use crate::config::{ShaperConfig, WireSection};
 use crate::datapath::check_memory;
 use crate::rate::LineRate;
@@ -60,7 +60,7 @@ impl Preflight {
     /// `root`. Touches nothing.
     #[must_use]
     pub fn look(config: &ShaperConfig, root: &std::path::Path) -> Self {
-        let mut findings = vec![memory(config, root), cpu(config, root)];
+        let mut findings = vec![name(config), memory(config, root), cpu(config, root)];
         let devices = config.dpdk.devices.iter();
         findings.extend(devices.filter_map(|device| behind(device, root)));
         findings.push(ring(config));
@@ -103,6 +103,13 @@ impl Display for Preflight {
 fn finding(grade: Grade, text: impl Into<String>) -> Finding {
     let text = text.into();
     Finding { grade, text }
+}
+
+fn name(config: &ShaperConfig) -> Finding {
+    match agent_name(config) {
+        Ok(name) => finding(Grade::Fine, format!("reports as {name}")),
+        Err(error) => finding(Grade::Refused, error.to_string()),
+    }
 }
 
 fn memory(config: &ShaperConfig, root: &std::path::Path) -> Finding {
@@ -261,6 +268,7 @@ mod tests {
     fn config() -> ShaperConfig {
         toml::from_str(
             r#"
+            name = "dpu-1"
             [dpdk]
             devices = ["03:00.0,representor=vf[0-1]"]
             cpu = 2

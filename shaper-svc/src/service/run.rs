@@ -23,13 +23,17 @@ use crate::config::ShaperConfig;
 /// shortest interval of windows, so that none is taken late.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often it is noted that the data path runs: the start of an outage after a kill
-/// is known that well.
+/// How often it is noted that windows are made: the start of an outage after a kill is
+/// known that well.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Time for the last windows to reach the collector: a live one on the same site
 /// acknowledges within tens of milliseconds, and until the next start no frame passes.
 const LAST_WINDOWS: Duration = Duration::from_secs(1);
+
+/// How far back a window tells of the time without a process. What was longer shows as a
+/// gap too; readers who join windows with jobs look for their begin within a day.
+const LONGEST_ABSENCE_WINDOW: Duration = Duration::from_secs(12 * 3600);
 
 /// Name of the service in the health service.
 const SERVICE: &str = "rdmesh.shaper.v1.ShaperService";
@@ -102,6 +106,10 @@ pub async fn serve<D>(
         .figures()
         .register(&opentelemetry::global::meter("rdmesh.shaper"));
     let mut windows = Windows::new(Arc::clone(&shared), &path, labels, uplink.handle(), options);
+    let away_since = shared.ledger().away_since();
+    if let Some(since) = away_since {
+        windows.report_absence(&path, since, SystemTime::now());
+    }
 
     let ended = {
         let looking = windows.look_until(&path, health, ending);
@@ -122,6 +130,7 @@ pub async fn serve<D>(
         Err(useless) => {
             // Within the outage that is noted already.
             note_stop(&shared, &useless.to_string());
+            windows.note_alive(SystemTime::now());
             path.abandon();
             return Err(useless);
         }
@@ -138,7 +147,12 @@ pub async fn serve<D>(
         }),
     );
     if let Some(Ok(path)) = stopped.await {
-        windows.collect(&path, SystemTime::now());
+        let now = SystemTime::now();
+        windows.collect(&path, now);
+        // Until then frames passed, and windows tell of them.
+        if let Err(error) = shared.ledger().outage_moved(now) {
+            tracing::error!(%error, "the stop is remembered a little too early");
+        }
     }
     let drained = uplink.drain(budget.left().min(LAST_WINDOWS)).await;
     if !drained.is_complete() {
@@ -265,34 +279,53 @@ impl Windows {
     fn collect(&mut self, path: &DataPathHandle, now: SystemTime) {
         let mut states = None;
         for wire in 0..self.reporters.len() {
-            let counts = path.links[wire].take_window();
+            while let Some(counts) = path.links[wire].take_window() {
+                let port = &states.get_or_insert_with(|| path.ports.states())[path.in_ports[wire]];
+                let at = self.moment(wire, path, now);
+                let window = self.reporters[wire].window(&counts, port, at);
+                self.report(wire, window);
+            }
             let silent_for = now.duration_since(self.reporters[wire].reported_to());
             let silent = silent_for.unwrap_or_default() > 2 * self.options.window;
-            if counts.is_none() && !(silent && self.watch.is_down()) {
-                continue;
+            if silent && self.watch.is_down() {
+                let port = &states.get_or_insert_with(|| path.ports.states())[path.in_ports[wire]];
+                let at = self.moment(wire, path, now);
+                let window = self.reporters[wire].silent(port, at);
+                self.report(wire, window);
             }
-            let port = &states.get_or_insert_with(|| path.ports.states())[path.in_ports[wire]];
-            let at = Moment {
-                now,
-                now_ps: path.clock.now_ps(),
-                was_down: std::mem::replace(&mut self.was_down[wire], self.watch.is_down()),
-                // Nothing but windows goes up from here.
-                given_up: self.uplink.status().items_given_up,
-            };
-            let window = match counts {
-                Some(counts) => self.reporters[wire].window(&counts, port, at),
-                None => self.reporters[wire].silent(port, at),
-            };
+        }
+    }
+
+    fn moment(&mut self, wire: usize, path: &DataPathHandle, now: SystemTime) -> Moment {
+        Moment {
+            now,
+            now_ps: path.clock.now_ps(),
+            was_down: std::mem::replace(&mut self.was_down[wire], self.watch.is_down()),
+            // Nothing but windows goes up from here.
+            given_up: self.uplink.status().items_given_up,
+        }
+    }
+
+    /// A window of each wire for the time before this process, in which no frame passed.
+    fn report_absence(&mut self, path: &DataPathHandle, since: SystemTime, now: SystemTime) {
+        let states = path.ports.states();
+        let since = since.max(now - LONGEST_ABSENCE_WINDOW).min(now);
+        for wire in 0..self.reporters.len() {
+            let at = self.moment(wire, path, now);
+            let port = &states[path.in_ports[wire]];
+            let window = self.reporters[wire].absent(since, port, at);
             self.report(wire, window);
         }
     }
 
-    fn report(&self, wire: usize, mut window: WireWindow) {
+    fn report(&mut self, wire: usize, mut window: WireWindow) {
         self.shared.describe(wire, &mut window);
         self.shared.publish(wire, &window);
         if let Err(error) = self.uplink.push(window) {
             tracing::error!(%error, "a window is not reported");
         }
+        // So that no later process tells of this time again.
+        self.alive_at = None;
     }
 
     fn expire(&self, now: SystemTime) {
@@ -304,12 +337,12 @@ impl Windows {
     }
 
     fn note_alive(&mut self, now: SystemTime) {
-        if self.watch.is_down() || self.alive_at.is_some_and(|at| at.elapsed() < ALIVE_EVERY) {
+        if self.alive_at.is_some_and(|at| at.elapsed() < ALIVE_EVERY) {
             return;
         }
         self.alive_at = Some(Instant::now());
         if let Err(error) = self.shared.ledger().note_alive(now) {
-            tracing::error!(%error, "it is not noted that the data path runs");
+            tracing::error!(%error, "it is not noted that windows are made");
         }
     }
 }

@@ -103,10 +103,18 @@ impl Shared {
     /// Says in a window what the wire was told, so that whoever reads windows knows it
     /// without asking.
     pub fn describe(&self, wire: usize, window: &mut proto::WireWindow) {
-        if let Some(told) = self.ledger().wires().get(wire) {
-            window.configured_rate_bps = bps(told.facts.configured);
-            window.expires_at = expiry(told);
+        let ledger = self.ledger();
+        let Some(told) = ledger.wires().get(wire) else {
+            return;
+        };
+        window.configured_rate_bps = bps(told.facts.configured);
+        if window.policy_generation == 0 {
+            // The poll loop said nothing.
             window.policy_generation = told.generation;
+            window.expires_at = expiry(told);
+        } else if window.policy_generation == told.generation && window.expires_at.is_some() {
+            // The very instant, which the poll loop's clock tells to the microsecond.
+            window.expires_at = expiry(told);
         }
     }
 

@@ -4,11 +4,12 @@
 use std::time::SystemTime;
 
 use rdmesh_services::config::Invalid;
+use rdmesh_services::host::{self, HostError};
 
 use super::control::{Control, WireFacts};
 use super::handle::DataPathHandle;
 use super::ledger::{ApplyError, Ledger};
-use super::locks::{Lock, LockError, lock_devices, lock_state};
+use super::locks::{Lock, LockError, lock_devices, lock_name, lock_state};
 use super::shared::Facts;
 use super::state::{State, StateError, StateFiles};
 use super::windows::Labels;
@@ -25,6 +26,15 @@ pub enum StartError {
     /// The configuration has no wire.
     #[error("the configuration has no wires: write at least one [[wires]] section")]
     NoWires,
+    /// The machine has the name that every machine has that was given none.
+    #[error(
+        "this machine calls itself {0}, as others do: set `name` in the configuration, a name of \
+         its own for each shaper, since the collector tells them apart by it"
+    )]
+    NoName(String),
+    /// The machine has no usable name.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// A value that validation let pass.
     #[error(transparent)]
     Config(#[from] Invalid),
@@ -68,6 +78,21 @@ pub struct Prepared {
     pub locks: Vec<Lock>,
 }
 
+/// The name under which this shaper reports.
+///
+/// # Errors
+/// [`StartError::NoName`] and [`StartError::Host`] when none is configured and the
+/// machine has none of its own.
+pub fn agent_name(config: &ShaperConfig) -> Result<String, StartError> {
+    let name = host::host_name(&config.name)?;
+    // What a system is called before anybody names it.
+    let is_unnamed = name == "localhost" || name.starts_with("localhost.");
+    if config.name.is_empty() && is_unnamed {
+        return Err(StartError::NoName(name));
+    }
+    Ok(name)
+}
+
 /// Checks memory and locks, and loads the state.
 ///
 /// # Errors
@@ -78,7 +103,10 @@ pub fn prepare(config: &ShaperConfig, now: SystemTime) -> Result<Prepared, Start
     }
     check_memory(config)?;
     let files = StateFiles::open(&config.state_directory)?;
-    let mut locks = vec![lock_state(&config.state_directory)?];
+    let mut locks = vec![
+        lock_state(&config.state_directory)?,
+        lock_name(&agent_name(config)?)?,
+    ];
     locks.extend(lock_devices(&config.dpdk.devices)?);
     let state = files.load()?;
     let drain = config
@@ -113,12 +141,7 @@ pub fn begin(
     } = prepared;
     let last_alive = files.last_alive();
     let mut ledger = Ledger::begin(control, path.links.clone(), state, files, now)?;
-    if let Some(last_alive) = last_alive {
-        // Only if no stop is noted, which would say more.
-        let cause = "the service ended without a stop: killed, crashed, or the machine went down";
-        ledger.outage_began(last_alive, cause)?;
-    }
-    ledger.outage_ended(now)?;
+    ledger.resume(last_alive, now)?;
     Ok((ledger, locks))
 }
 

@@ -160,8 +160,8 @@ impl StateFiles {
         write().map_err(fail("write", &path))
     }
 
-    /// Notes that the data path runs at `now`: after a power cut or a kill, the next
-    /// run knows since when it did not.
+    /// Notes that windows are made at `now`: after a power cut or a kill, the next run
+    /// knows since when none were.
     ///
     /// # Errors
     /// [`StateError::Io`].
@@ -170,7 +170,7 @@ impl StateFiles {
         fs::write(&path, to_ms(now).to_string()).map_err(fail("write", &path))
     }
 
-    /// When the data path was last known to run. `None` when it never did.
+    /// When windows were last known to be made. `None` when they never were.
     #[must_use]
     pub fn last_alive(&self) -> Option<SystemTime> {
         let text = fs::read_to_string(self.alive_path()).ok()?;

@@ -78,6 +78,9 @@ impl Reporter {
         let to = at.now - Duration::from_nanos(ago_ps / PS_PER_NS);
         let mut window = self.empty(to, port, at);
         window.rate_bps = counts.rate_bps;
+        window.policy_generation = counts.generation;
+        let left = Duration::from_nanos(counts.expires_after_ps / PS_PER_NS);
+        window.expires_at = (counts.expires_after_ps > 0).then(|| (to + left).into());
         window.bypass = counts.bypass;
         window.sent_frames = counts.sent_frames;
         window.sent_bits = counts.sent_line_bytes.saturating_mul(8);
@@ -128,6 +131,12 @@ impl Reporter {
                 ..at
             },
         )
+    }
+
+    /// The window of a time before this process, from `since` on.
+    pub fn absent(&mut self, since: SystemTime, port: &PortState, at: Moment) -> WireWindow {
+        self.reported_to = self.reported_to.min(since);
+        self.silent(port, at)
     }
 
     fn empty(&mut self, to: SystemTime, port: &PortState, at: Moment) -> WireWindow {
