@@ -40,6 +40,38 @@ fn the_latest_policy_is_never_torn_and_never_goes_back() {
     });
 }
 
+/// As windows go: the sender and the taker walk a circle of places.
+#[test]
+fn windows_in_a_circle_come_in_order_and_whole() {
+    loom::model(|| {
+        let cells = Arc::new([Mailbox::<2>::new(), Mailbox::<2>::new()]);
+        let sender = Arc::clone(&cells);
+        let sending = thread::spawn(move || {
+            let (mut place, mut sent) = (0, 0);
+            for _ in 0..3 {
+                if sender[place].offer(&[sent + 1, sent + 1]) {
+                    sent += 1;
+                    place = 1 - place;
+                }
+            }
+            sent
+        });
+        let (mut place, mut taken) = (0, 0);
+        let mut take = || {
+            if let Some([a, b]) = cells[place].take() {
+                assert_eq!(a, b, "torn");
+                assert_eq!(a, taken + 1, "out of order");
+                (taken, place) = (a, 1 - place);
+            }
+            taken
+        };
+        take();
+        let sent = sending.join().unwrap();
+        assert!((2..=3).contains(&sent));
+        assert_eq!((0..2).map(|_| take()).last(), Some(sent));
+    });
+}
+
 #[test]
 fn no_window_is_lost_torn_or_seen_twice() {
     loom::model(|| {

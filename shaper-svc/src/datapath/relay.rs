@@ -117,10 +117,11 @@ impl<P: Port, C: Clock> DataPath<P, C> {
                 self.turned_ps = now_ps;
                 first = false;
             }
-            moved += route.serve(&mut self.ports, now_ps);
-            // One a turn: closing costs microseconds.
+            moved += route.serve(&mut self.ports, now_ps, &self.gaps);
+            // One a turn: closing costs microseconds, and a change closes too.
             if !closed {
-                closed = route.close_window(self.window_ps, now_ps, &self.gaps);
+                closed = route.obey(now_ps, &self.gaps)
+                    || route.close_window(self.window_ps, now_ps, &self.gaps);
             }
         }
         moved
@@ -156,7 +157,7 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             self.drain();
             let now_ps = self.clock.now_ps();
             for route in &mut self.routes {
-                route.close_window(0, now_ps, &self.gaps);
+                route.close_last(now_ps, &self.gaps);
             }
         }));
         if let Err(panic) = outcome {
@@ -187,12 +188,12 @@ impl<P: Port, C: Clock> DataPath<P, C> {
         let began_ps = self.clock.now_ps();
         let limit_ps = picoseconds(self.pacing.drain);
         for route in &mut self.routes {
-            route.open_up(began_ps);
+            route.open_up(began_ps, &self.gaps);
         }
         loop {
             let now_ps = self.clock.now_ps();
             for route in &mut self.routes {
-                route.drain(&mut self.ports, now_ps);
+                route.drain(&mut self.ports, now_ps, &self.gaps);
             }
             if self.queued_frames() == 0 || now_ps.wrapping_sub(began_ps) > limit_ps {
                 break;

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use super::gaps::PollGaps;
 use super::link::WireLink;
 use super::marking::{Marker, Marking};
-use super::order::{Order, speed_word};
+use super::order::{ORDER_WORDS, Order, speed_word};
 use super::repeats::{Repeats, Request};
 use super::window::WindowCounts;
 use crate::classify::{Classifier, Kind};
-use crate::engine::time::{PS_PER_NS, is_after};
+use crate::engine::time::{PS_PER_NS, is_after, later};
 use crate::engine::{ConfigError, Frame, Policy, Speed, Wire, WireConfig, WireStats};
 use crate::port::{BURST, Port};
 
@@ -56,11 +56,17 @@ pub(super) struct Route<F> {
     link: Arc<WireLink>,
     seen: u64,
     bypass: bool,
+    /// When the rate ends by itself, and the speed from then on.
+    expires: Option<(u64, Speed)>,
     classifier: Classifier,
     repeats: Repeats,
     marker: Option<Marker>,
     polled_ps: u64,
     window_from_ps: u64,
+    /// Of the window: where it changes, the window is closed.
+    window_speed: Speed,
+    /// The mailbox for the next window.
+    outgoing: usize,
     full_polls: u64,
     longest_gap_ps: u64,
     discarded_frames: u64,
@@ -83,6 +89,7 @@ impl<F: Default> Route<F> {
             link,
             seen: 0,
             bypass: config.bypass,
+            expires: None,
             classifier: Classifier::new(config.key_seed),
             repeats: Repeats::new(),
             marker: config
@@ -90,6 +97,8 @@ impl<F: Default> Route<F> {
                 .map(|marking| Marker::new(marking, config.key_seed)),
             polled_ps: now_ps,
             window_from_ps: now_ps,
+            window_speed: config.wire.speed,
+            outgoing: 0,
             full_polls: 0,
             longest_gap_ps: 0,
             discarded_frames: 0,
@@ -134,36 +143,95 @@ impl<F: Default> Route<F> {
     ///
     /// What is due leaves before frames are taken in: those that arrive then compete at
     /// once and need not wait aside, and few wait at a time, so that they are still in
-    /// the cache when they leave. A change of speed in between meets no frame that was
-    /// due before it.
+    /// the cache when they leave. A change of speed follows both and meets no frame that
+    /// was due before it.
     #[inline]
-    pub(super) fn serve<P: Port<Frame = F>>(&mut self, ports: &mut [P], now_ps: u64) -> usize {
+    pub(super) fn serve<P: Port<Frame = F>>(
+        &mut self,
+        ports: &mut [P],
+        now_ps: u64,
+        gaps: &PollGaps,
+    ) -> usize {
         let gap_ps = now_ps.wrapping_sub(self.polled_ps);
         self.polled_ps = now_ps;
         self.longest_gap_ps = self.longest_gap_ps.max(gap_ps);
-        let sent = self.send(&mut ports[self.out_port], now_ps);
-        self.obey(now_ps);
+        if let Some((ended_ps, then)) = self.expires
+            && !is_after(ended_ps, now_ps)
+        {
+            self.end_when_idle(ended_ps, then, now_ps, gaps);
+        }
+        let sent = self.send(&mut ports[self.out_port], now_ps, gaps);
         let received = self.receive(&mut ports[self.in_port], now_ps);
         // A short burst leaves time: what found the wire idle need not wait for a turn.
         let at_once = if (1..BURST).contains(&received) {
-            self.send(&mut ports[self.out_port], now_ps)
+            self.send(&mut ports[self.out_port], now_ps, gaps)
         } else {
             0
         };
         sent + received + at_once
     }
 
+    /// Puts a new order in force; true if it closed a window.
     #[inline]
-    fn obey(&mut self, now_ps: u64) {
-        if let Some(words) = self.link.orders.read_newer(&mut self.seen)
-            && let Some(order) = Order::from_words(words)
-        {
-            self.bypass = order.bypass;
-            self.wire.set_policy(&order.policy, now_ps);
-            self.link
-                .in_force
-                .store(order.policy.generation(), Ordering::Release);
+    pub(super) fn obey(&mut self, now_ps: u64, gaps: &PollGaps) -> bool {
+        match self.link.orders.read_newer(&mut self.seen) {
+            Some(words) => self.obey_words(words, now_ps, gaps),
+            None => false,
         }
+    }
+
+    #[cold]
+    fn obey_words(&mut self, words: [u64; ORDER_WORDS], now_ps: u64, gaps: &PollGaps) -> bool {
+        let Some(Order { policy, bypass }) = Order::from_words(words) else {
+            return false;
+        };
+        let [rule] = policy.rules() else {
+            return false;
+        };
+        let changes = rule.speed != self.wire.speed() || bypass != self.bypass;
+        let closes = changes && self.close_at_change(now_ps, gaps);
+        self.bypass = bypass;
+        self.wire.set_policy(&policy, now_ps);
+        self.window_speed = rule.speed;
+        self.expires = rule
+            .expiry
+            .map(|expiry| (now_ps.wrapping_add(expiry.after_ps), expiry.then));
+        self.link
+            .in_force
+            .store(policy.generation(), Ordering::Release);
+        closes
+    }
+
+    /// The rate has ended by itself: what left before is one window, what leaves from
+    /// then on another.
+    #[cold]
+    fn close_at_expiry(&mut self, now_ps: u64, gaps: &PollGaps) {
+        let ended_ps = self.expires.take().map_or(now_ps, |(at_ps, _)| at_ps);
+        self.close_at_change(ended_ps, gaps);
+        self.window_speed = self.wire.speed();
+    }
+
+    /// The rate of an idle wire has ended: a frame that comes now starts later. The
+    /// engine would wait for one that arrived before.
+    #[cold]
+    fn end_when_idle(&mut self, ended_ps: u64, then: Speed, now_ps: u64, gaps: &PollGaps) {
+        if self.wire.queued_frames() > 0 {
+            return;
+        }
+        self.expires = None;
+        if then != self.window_speed {
+            self.close_at_change(ended_ps, gaps);
+        }
+        let policy = Policy::constant(self.wire.generation(), then);
+        self.wire.set_policy(&policy, now_ps);
+        self.window_speed = then;
+    }
+
+    /// Closes the window so that it has one speed alone, unless nothing is in it yet.
+    fn close_at_change(&mut self, at_ps: u64, gaps: &PollGaps) -> bool {
+        let at_ps = later(at_ps, self.window_from_ps);
+        let is_empty = at_ps == self.window_from_ps && self.wire.stats().sent_frames == 0;
+        !is_empty && self.hand_over(at_ps, gaps)
     }
 
     #[inline]
@@ -217,10 +285,15 @@ impl<F: Default> Route<F> {
     }
 
     #[inline]
-    fn send<P: Port<Frame = F>>(&mut self, port: &mut P, now_ps: u64) -> usize {
+    fn send<P: Port<Frame = F>>(&mut self, port: &mut P, now_ps: u64, gaps: &PollGaps) -> usize {
         let mut total = 0;
         for _ in 0..BURSTS_A_TURN {
             let mut burst = self.wire.peek(now_ps);
+            if burst.speed() != self.window_speed {
+                drop(burst);
+                self.close_at_expiry(now_ps, gaps);
+                continue;
+            }
             let departures = burst.departures_mut();
             let offered = departures.len();
             if offered == 0 {
@@ -254,22 +327,36 @@ impl<F: Default> Route<F> {
     #[inline]
     pub(super) fn close_window(&mut self, interval_ps: u64, now_ps: u64, gaps: &PollGaps) -> bool {
         let due = now_ps.wrapping_sub(self.window_from_ps) >= interval_ps;
-        due && self.link.windows.is_empty() && self.hand_over(now_ps, gaps)
+        due && self.all_are_taken() && self.hand_over(now_ps, gaps)
+    }
+
+    fn all_are_taken(&self) -> bool {
+        let windows = &self.link.windows;
+        windows[(self.outgoing + windows.len() - 1) % windows.len()].is_empty()
+    }
+
+    /// Closes the last window before the loop ends.
+    pub(super) fn close_last(&mut self, now_ps: u64, gaps: &PollGaps) {
+        self.hand_over(now_ps, gaps);
     }
 
     fn hand_over(&mut self, now_ps: u64, gaps: &PollGaps) -> bool {
+        if !self.link.windows[self.outgoing].is_empty() {
+            return false;
+        }
         self.wire.take_stats(&mut self.stats);
         let mut counts = WindowCounts {
             from_ps: self.window_from_ps,
             to_ps: now_ps,
             generation: self.wire.generation(),
-            rate_bps: speed_word(self.wire.speed()),
+            rate_bps: speed_word(self.window_speed),
             bypass: self.bypass,
             full_polls: self.full_polls,
             queue_frames_now: self.wire.queued_frames() as u64,
             longest_gap_ns: self.longest_gap_ps / PS_PER_NS,
             discarded_frames: self.discarded_frames,
             ce_marks: self.marker.as_mut().map_or(0, Marker::take_marks),
+            expires_after_ps: self.expires_after_ps(now_ps),
             repeated: self.repeats.take(),
             poll_gaps: gaps.since(&mut self.gaps_before),
             ..WindowCounts::default()
@@ -279,18 +366,36 @@ impl<F: Default> Route<F> {
         self.full_polls = 0;
         self.longest_gap_ps = 0;
         self.discarded_frames = 0;
-        self.link.windows.offer(&counts.to_words())
+        let handed_over = self.link.windows[self.outgoing].offer(&counts.to_words());
+        self.outgoing = (self.outgoing + 1) % self.link.windows.len();
+        handed_over
+    }
+
+    /// Until the rate ends by itself, ps; 0 where it does not, or has ended.
+    fn expires_after_ps(&self, now_ps: u64) -> u64 {
+        let lasting = self.expires.filter(|(at_ps, _)| is_after(*at_ps, now_ps));
+        lasting.map_or(0, |(at_ps, _)| at_ps.wrapping_sub(now_ps))
     }
 
     /// From here on frames leave as fast as the port takes them.
-    pub(super) fn open_up(&mut self, now_ps: u64) {
+    pub(super) fn open_up(&mut self, now_ps: u64, gaps: &PollGaps) {
+        if self.window_speed != Speed::Unshaped {
+            self.close_at_change(now_ps, gaps);
+        }
         let policy = Policy::constant(self.wire.generation(), Speed::Unshaped);
         self.wire.set_policy(&policy, now_ps);
+        self.window_speed = Speed::Unshaped;
+        self.expires = None;
     }
 
     /// Sends without receiving; returns how many frames moved.
-    pub(super) fn drain<P: Port<Frame = F>>(&mut self, ports: &mut [P], now_ps: u64) -> usize {
-        self.send(&mut ports[self.out_port], now_ps)
+    pub(super) fn drain<P: Port<Frame = F>>(
+        &mut self,
+        ports: &mut [P],
+        now_ps: u64,
+        gaps: &PollGaps,
+    ) -> usize {
+        self.send(&mut ports[self.out_port], now_ps, gaps)
     }
 
     /// Gives every frame that is held back unsent; returns how many.

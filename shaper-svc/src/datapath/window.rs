@@ -5,7 +5,7 @@ use super::repeats::{REPEATED_QPS, Repeated};
 use crate::engine::WireStats;
 
 /// Fields of [`WindowCounts`] that are single words.
-const SINGLE: usize = 26;
+const SINGLE: usize = 27;
 
 /// Words of a window.
 pub(super) const WINDOW_WORDS: usize = SINGLE + 3 * REPEATED_QPS + GAP_BUCKETS;
@@ -19,9 +19,9 @@ pub struct WindowCounts {
     pub to_ps: u64,
     /// Policy in force at the end.
     pub generation: u64,
-    /// Rate asked at the end, bit/s; 0: not shaped.
+    /// Rate asked, bit/s; 0: not shaped. A window has one.
     pub rate_bps: u64,
-    /// The wire was bypassed at the end.
+    /// The wire was bypassed.
     pub bypass: bool,
     /// Frames taken in from the port.
     pub pushed_frames: u64,
@@ -65,6 +65,8 @@ pub struct WindowCounts {
     pub discarded_frames: u64,
     /// Frames marked as having met congestion.
     pub ce_marks: u64,
+    /// From the end until the rate ends by itself, ps; 0: it does not.
+    pub expires_after_ps: u64,
     /// Repeated PSNs by QP.
     pub repeated: [Repeated; REPEATED_QPS],
     /// Poll gaps: [1, 2), [2, 4), … ns.
@@ -127,6 +129,7 @@ impl WindowCounts {
             self.longest_gap_ns,
             self.discarded_frames,
             self.ce_marks,
+            self.expires_after_ps,
         ]);
         for (line, words) in self
             .repeated
@@ -168,6 +171,7 @@ impl WindowCounts {
             longest_gap_ns: words[23],
             discarded_frames: words[24],
             ce_marks: words[25],
+            expires_after_ps: words[26],
             repeated: std::array::from_fn(|i| Repeated {
                 destination_qp: u32::try_from(lines[3 * i]).unwrap_or(0),
                 frames: lines[3 * i + 1],

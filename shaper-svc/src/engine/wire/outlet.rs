@@ -1,10 +1,10 @@
 //! The way out: what is due is offered, and leaves once the port has taken it.
 
 use super::{BURST, Picks, Wire};
-use crate::engine::Departure;
 use crate::engine::backlog::{Backlog, List, Slot};
 use crate::engine::clock::{Clock, Pace, line_bytes};
 use crate::engine::time::{is_after, later};
+use crate::engine::{Departure, Speed};
 use std::hint::black_box;
 
 /// The frames that may go to the port now, in order. Dropped without
@@ -29,6 +29,14 @@ impl<H: Default> Burst<'_, H> {
     #[inline]
     pub fn departures_mut(&mut self) -> &mut [Departure<H>] {
         &mut self.wire.departures[..self.wire.picked]
+    }
+
+    /// The speed at which they leave; another than before where a rule has ended by
+    /// itself. All frames of a burst have the same.
+    #[must_use]
+    #[inline]
+    pub const fn speed(&self) -> Speed {
+        self.wire.speed
     }
 
     /// The port took the first `taken` frames (no more than were offered); the rest

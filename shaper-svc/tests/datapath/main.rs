@@ -1,6 +1,8 @@
 //! The data path on ports in memory, in virtual time.
 #![allow(clippy::unwrap_used)]
 
+mod windows;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
