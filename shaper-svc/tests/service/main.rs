@@ -1,10 +1,14 @@
 //! The service on ports in memory, asked over gRPC.
 #![allow(clippy::unwrap_used)]
 
+mod metrics;
 mod ports;
+mod requests;
+mod stalls;
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +19,7 @@ use rdmesh_services::shutdown;
 use rdmesh_services::uplink::Uplink;
 use rdmesh_shaper::config::ShaperConfig;
 use rdmesh_shaper::datapath::{
-    DataPath, DataPathError, MonotonicClock, Pacing, RouteConfig, ThreadLink, WireLink,
+    Clock, DataPath, DataPathError, MonotonicClock, Pacing, RouteConfig, ThreadLink, WireLink,
 };
 use rdmesh_shaper::port::memory::{Frames, MemoryPort};
 use rdmesh_shaper::service::control::Control;
@@ -49,6 +53,9 @@ fn config(state: &Path) -> ShaperConfig {
     config.dpdk.huge_pages = false;
     config.dpdk.rx_descriptors = 64;
     config.state_directory = state.to_owned();
+    // Tests run side by side on one machine.
+    let directory = state.file_name().unwrap().to_string_lossy();
+    config.name = format!("dpu-{directory}");
     config.uplink.collector = "127.0.0.1:1".parse().unwrap();
     config
 }
@@ -58,6 +65,37 @@ fn config(state: &Path) -> ShaperConfig {
 struct MemoryPorts {
     back_pressure_help: AtomicU64,
     gone: Mutex<Option<Gone>>,
+    /// Wires that are around the shaper in hardware.
+    around: Mutex<BTreeSet<usize>>,
+    /// Frames of 1,000 bytes that wait at `vf0` when the data path starts.
+    arrived: usize,
+    /// What the poll loop's clock does.
+    clock: Arc<AtomicU8>,
+}
+
+/// The clock of a poll loop that a test can make stand still or fail, as a driver might.
+#[derive(Debug)]
+struct TestClock {
+    real: MonotonicClock,
+    does: Arc<AtomicU8>,
+}
+
+const RUNS: u8 = 0;
+const STANDS: u8 = 1;
+const FAILS: u8 = 2;
+
+impl Clock for TestClock {
+    fn now_ps(&self) -> u64 {
+        while self.does.load(Ordering::Relaxed) == STANDS {
+            std::thread::yield_now();
+        }
+        assert_ne!(
+            self.does.load(Ordering::Relaxed),
+            FAILS,
+            "the driver failed"
+        );
+        self.real.now_ps()
+    }
 }
 
 impl Ports for MemoryPorts {
@@ -75,8 +113,14 @@ impl Ports for MemoryPorts {
         self.gone.lock().unwrap().clone()
     }
 
-    fn bypass_in_hardware(&self, _: usize, _: bool) -> bool {
-        false
+    fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool {
+        let mut around = self.around.lock().unwrap();
+        if bypass {
+            around.insert(wire);
+        } else {
+            around.remove(&wire);
+        }
+        bypass
     }
 }
 
@@ -97,6 +141,11 @@ fn data_path(config: &ShaperConfig, control: &Control, ports: Arc<MemoryPorts>) 
     }
     let thread = Arc::new(ThreadLink::default());
     let clock = MonotonicClock::default();
+    let arrived = ports.arrived;
+    let poll_clock = TestClock {
+        real: clock,
+        does: Arc::clone(&ports.clock),
+    };
     let pacing = Pacing {
         window: config.window(),
         yields: true,
@@ -104,14 +153,15 @@ fn data_path(config: &ShaperConfig, control: &Control, ports: Arc<MemoryPorts>) 
     };
     let join = spawn(&thread, move || {
         let frames = Frames::default();
-        let ports = vec![MemoryPort::new(&frames), MemoryPort::new(&frames)];
-        DataPath::new(ports, &routes, clock, pacing).map_err(Failed::from)
+        let mut ports = vec![MemoryPort::new(&frames), MemoryPort::new(&frames)];
+        (0..arrived).for_each(|_| ports[0].arrive(vec![0; 1000]));
+        DataPath::new(ports, &routes, poll_clock, pacing).map_err(Failed::from)
     });
     DataPathHandle {
         links,
         in_ports: vec![0, 1],
         thread,
-        clock: SharedClock::new(move || rdmesh_shaper::datapath::Clock::now_ps(&clock)),
+        clock: SharedClock::new(move || clock.now_ps()),
         ports,
         memory_bytes: 1,
         join: Some(join.unwrap()),
@@ -136,6 +186,7 @@ impl From<std::io::Error> for Failed {
 /// A running service.
 struct Running {
     client: Client,
+    address: String,
     stop: shutdown::Trigger,
     served: tokio::task::JoinHandle<Result<(), run::RunError>>,
     ports: Arc<MemoryPorts>,
@@ -143,8 +194,12 @@ struct Running {
 
 impl Running {
     async fn start(config: ShaperConfig) -> Self {
+        Self::start_on(config, MemoryPorts::default()).await
+    }
+
+    async fn start_on(config: ShaperConfig, ports: MemoryPorts) -> Self {
         let prepared = start::prepare(&config, SystemTime::now()).unwrap();
-        let ports = Arc::<MemoryPorts>::default();
+        let ports = Arc::new(ports);
         let path = data_path(&config, &prepared.control, Arc::clone(&ports));
         let (ledger, locks) = start::begin(prepared, &path, SystemTime::now()).unwrap();
         let facts = start::report_facts(&config, "gpu-1", path.memory_bytes);
@@ -163,6 +218,7 @@ impl Running {
         let client = Client::connect(format!("http://{address}")).await.unwrap();
         Self {
             client,
+            address: address.to_string(),
             stop,
             served,
             ports,
@@ -221,6 +277,11 @@ impl Running {
     }
 }
 
+fn seconds(stamp: Option<prost_types::Timestamp>) -> f64 {
+    let stamp = stamp.unwrap();
+    stamp.seconds as f64 + f64::from(stamp.nanos) / 1e9
+}
+
 fn rate(wire: &str, rate_bps: u64) -> proto::SetRateRequest {
     proto::SetRateRequest {
         wire: wire.to_owned(),
@@ -232,226 +293,4 @@ fn rate(wire: &str, rate_bps: u64) -> proto::SetRateRequest {
 fn block_on<F: Future>(test: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(test)
-}
-
-#[test]
-fn rates_are_set_watched_and_reset() {
-    let state = tempfile::tempdir().unwrap();
-    block_on(async {
-        let mut service = Running::start(config(state.path())).await;
-        let wire = service.wire("vf0").await;
-        assert_eq!(
-            (wire.rate_bps, wire.configured_rate_bps),
-            (25_000_000_000, 25_000_000_000)
-        );
-        assert_eq!(
-            (wire.host.as_str(), wire.virtual_function.as_str()),
-            ("gpu-1", "vf0")
-        );
-
-        let only_vf0 = proto::WatchWiresRequest {
-            wires: vec!["vf0".to_owned()],
-        };
-        let mut watching = service
-            .client
-            .watch_wires(only_vf0)
-            .await
-            .unwrap()
-            .into_inner();
-        let wire = service.set(rate("vf0", 10_000_000_000)).await.unwrap();
-        assert_eq!(wire.rate_bps, 10_000_000_000);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let window = watching.message().await.unwrap().unwrap().window.unwrap();
-            assert_eq!(window.wire, "vf0");
-            assert!(!window.engine_version.is_empty() && !window.configuration_hash.is_empty());
-            if window.rate_bps == 10_000_000_000 {
-                break;
-            }
-            assert!(Instant::now() < deadline, "no window with the new rate");
-        }
-
-        let bypass = proto::SetBypassRequest {
-            wire: "vf1".to_owned(),
-            bypass: true,
-            ..Default::default()
-        };
-        let wire = service
-            .client
-            .set_bypass(bypass)
-            .await
-            .unwrap()
-            .into_inner()
-            .wire
-            .unwrap();
-        assert!(wire.bypass && !wire.bypass_in_hardware);
-
-        let all = proto::ResetWiresRequest {
-            which: Some(proto::reset_wires_request::Which::All(true)),
-            ..Default::default()
-        };
-        let reset = service
-            .client
-            .reset_wires(all)
-            .await
-            .unwrap()
-            .into_inner()
-            .wires;
-        assert_eq!(reset.len(), 2);
-        assert_eq!(service.wire("vf0").await.rate_bps, 25_000_000_000);
-
-        let report = service.report().await;
-        assert_eq!(report.ports.len(), 2);
-        assert!(
-            report.fault.is_empty() && report.outages.is_empty(),
-            "{report:?}"
-        );
-        // Stops although somebody watches.
-        service.stop().await;
-    });
-    let audit = std::fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
-    assert_eq!(audit.lines().count(), 4, "{audit}");
-    assert!(
-        audit.lines().next().unwrap().contains("127.0.0.1"),
-        "{audit}"
-    );
-}
-
-#[test]
-fn wrong_requests_are_refused_with_the_field_and_the_range() {
-    let state = tempfile::tempdir().unwrap();
-    block_on(async {
-        let mut service = Running::start(config(state.path())).await;
-        let negative = prost_types::Duration {
-            seconds: -1,
-            nanos: 0,
-        };
-        for (request, code, words) in [
-            (rate("vf0", 0), Code::InvalidArgument, "rate_bps"),
-            (
-                rate("vf1", 50_000_000_001),
-                Code::InvalidArgument,
-                "50000000000",
-            ),
-            (rate("vf9", 1_000_000_000), Code::NotFound, "vf0, vf1"),
-            (
-                proto::SetRateRequest {
-                    expires_after: Some(negative),
-                    ..rate("vf0", 1_000_000_000)
-                },
-                Code::InvalidArgument,
-                "expires_after",
-            ),
-            (
-                proto::SetRateRequest {
-                    request_id: "1".into(),
-                    ..rate("vf0", 1_000_000_000)
-                },
-                Code::InvalidArgument,
-                "request_id",
-            ),
-        ] {
-            let status = service.set(request).await.unwrap_err();
-            assert_eq!(status.code(), code, "{status}");
-            assert!(status.message().contains(words), "{status}");
-        }
-        let nothing = proto::ResetWiresRequest::default();
-        let status = service.client.reset_wires(nothing).await.unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument);
-        let unknown = proto::WatchWiresRequest {
-            wires: vec!["vf9".to_owned()],
-        };
-        let status = service.client.watch_wires(unknown).await.unwrap_err();
-        assert_eq!(status.code(), Code::NotFound);
-        service.stop().await;
-    });
-}
-
-#[test]
-fn a_restart_keeps_rates_requests_and_the_outage() {
-    let state = tempfile::tempdir().unwrap();
-    let id = "7b0b7d8e-9a63-4a0e-8f0e-1d1c6c1d0001";
-    let once = proto::SetRateRequest {
-        request_id: id.into(),
-        ..rate("vf0", 5_000_000_000)
-    };
-    block_on(async {
-        let mut service = Running::start(config(state.path())).await;
-        let first = service.set(once.clone()).await.unwrap();
-        let again = service.set(once.clone()).await.unwrap();
-        assert_eq!(
-            first.policy_generation, again.policy_generation,
-            "one change"
-        );
-        let other = proto::SetRateRequest {
-            rate_bps: 6_000_000_000,
-            ..once.clone()
-        };
-        assert_eq!(
-            service.set(other).await.unwrap_err().code(),
-            Code::AlreadyExists
-        );
-        // Nobody else may use the state meanwhile.
-        let second = start::prepare(&config(state.path()), SystemTime::now()).unwrap_err();
-        assert!(second.to_string().contains("in use"), "{second}");
-        service.stop().await;
-
-        let mut service = Running::start(config(state.path())).await;
-        assert_eq!(service.wire("vf0").await.rate_bps, 5_000_000_000);
-        let before = service.wire("vf0").await.policy_generation;
-        let repeated = service.set(once).await.unwrap();
-        assert_eq!(
-            repeated.policy_generation, before,
-            "done before the restart"
-        );
-        let report = service.report().await;
-        let outage = &report.outages[0];
-        assert!(
-            outage.cause.contains("stopped") && outage.to.is_some(),
-            "{outage:?}"
-        );
-        service.stop().await;
-    });
-}
-
-#[test]
-fn a_change_with_an_end_ends_by_itself() {
-    let state = tempfile::tempdir().unwrap();
-    block_on(async {
-        let mut service = Running::start(config(state.path())).await;
-        let short = prost_types::Duration {
-            seconds: 0,
-            nanos: 300_000_000,
-        };
-        let request = proto::SetRateRequest {
-            expires_after: Some(short),
-            ..rate("vf0", 1_000_000_000)
-        };
-        let wire = service.set(request).await.unwrap();
-        assert!(wire.expires_at.is_some());
-        let mut watching = service
-            .client
-            .watch_wires(proto::WatchWiresRequest::default())
-            .await;
-        let watching = watching.as_mut().unwrap().get_mut();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        // The engine goes back by itself, and the list says so too.
-        loop {
-            let window = watching.message().await.unwrap().unwrap().window.unwrap();
-            if window.wire == "vf0" && window.rate_bps == 25_000_000_000 {
-                break;
-            }
-            assert!(Instant::now() < deadline, "still at {}", window.rate_bps);
-        }
-        while service.wire("vf0").await.rate_bps != 25_000_000_000 {
-            assert!(
-                Instant::now() < deadline,
-                "the list still shows the old rate"
-            );
-        }
-        assert!(service.wire("vf0").await.expires_at.is_none());
-        service.stop().await;
-    });
-    let audit = std::fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
-    assert!(audit.contains("\"expired\""), "{audit}");
 }
