@@ -137,6 +137,30 @@ fn a_rate_changes_under_load_and_a_bypass_lifts_it() -> Result<()> {
 }
 
 #[test]
+fn what_the_unit_leaves_the_service_is_enough() -> Result<()> {
+    let net = Net::lay("unit")?;
+    let directory = tempfile::tempdir()?;
+    let shaper = Shaper::configure(directory.path(), "200mbit")?.as_the_unit_runs_it();
+    block_on(async {
+        let (service, mut client) = shaper.start(&net).await?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", service.0.id()))?;
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        // The four of the unit: 12, 13, 14 and 17 (capabilities(7), capability.h).
+        ensure!(
+            line("CapBnd:").map(str::trim) == Some("0000000000027000")
+                && line("CapEff:").map(str::trim) == Some("0000000000027000")
+                && line("NoNewPrivs:").map(str::trim) == Some("1"),
+            "{status}"
+        );
+        net.reachable()?;
+        set_rate(&mut client, 50_000_000).await?;
+        let report = report(&mut client).await?;
+        ensure!(report.fault.is_empty(), "{report:?}");
+        Ok(())
+    })
+}
+
+#[test]
 fn a_killed_service_comes_back_under_load() -> Result<()> {
     let net = Net::lay("kill")?;
     let directory = tempfile::tempdir()?;
@@ -176,6 +200,12 @@ fn a_killed_service_comes_back_under_load() -> Result<()> {
             outage.cause.contains("killed") && outage.to.is_some(),
             "{outage:?}"
         );
+        let told = report.invalid_windows.iter().find(|window| {
+            let down = i32::from(InvalidCause::DataPathDown);
+            window.causes.contains(&down) && window.wire == "vf0"
+        });
+        let told = told.with_context(|| format!("no window tells of it: {report:?}"))?;
+        ensure!(told.from == outage.from, "{told:?} {outage:?}");
         Ok(())
     })
 }

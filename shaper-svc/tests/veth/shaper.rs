@@ -30,7 +30,8 @@ pub(crate) fn block_on<F: Future>(test: F) -> F::Output {
 #[derive(Debug)]
 pub(crate) struct Shaper {
     directory: PathBuf,
-    is_measured: bool,
+    /// What starts the service.
+    launcher: Vec<String>,
 }
 
 impl Shaper {
@@ -42,6 +43,7 @@ impl Shaper {
         };
         let text = format!(
             r#"
+            name = "dpu-{4}"
             host = "gpu-1"
             state_directory = "{0}/state"
             window_ms = 250
@@ -70,11 +72,12 @@ impl Shaper {
             std::process::id(),
             device(0),
             device(1),
+            directory.file_name().unwrap_or_default().to_string_lossy(),
         );
         std::fs::write(directory.join("shaper.toml"), text)?;
         Ok(Self {
             directory: directory.to_owned(),
-            is_measured: false,
+            launcher: Vec::new(),
         })
     }
 
@@ -82,7 +85,33 @@ impl Shaper {
     /// measurements speak of the shaper, not of what else this machine does.
     #[allow(dead_code, reason = "for the measurements")]
     pub(crate) fn measured(mut self) -> Self {
-        self.is_measured = true;
+        self.launcher = ["chrt", "--fifo", "10"].map(str::to_owned).to_vec();
+        self
+    }
+
+    /// With what `rdmesh-shaper.service` leaves it: its capabilities alone, none to be
+    /// gained, and nothing to write to but its state and DPDK's directory.
+    #[allow(dead_code, reason = "for the tests")]
+    pub(crate) fn as_the_unit_runs_it(mut self) -> Self {
+        let unit = include_str!("../../rdmesh-shaper.service");
+        let capabilities = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+            .unwrap_or_default();
+        let bounds: String = capabilities
+            .split_whitespace()
+            .map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()))
+            .collect();
+        let script = format!(
+            "set -e; mount --make-rprivate /; mkdir -p -m 700 /run/dpdk; \
+             for d in '{}' /run/dpdk; do mount --bind \"$d\" \"$d\"; done; \
+             mount -o remount,bind,ro /; ! touch /touched 2>/dev/null; \
+             exec setpriv --bounding-set=-all{bounds} --inh-caps=-all --no-new-privs \"$@\"",
+            self.directory.display()
+        );
+        self.launcher = ["unshare", "-m", "sh", "-c", &script, "sh"]
+            .map(str::to_owned)
+            .to_vec();
         self
     }
 
@@ -102,15 +131,11 @@ impl Shaper {
 
     /// Starts the service and waits until it serves.
     pub(crate) async fn start(&self, net: &Net) -> Result<(Process, Client)> {
-        let program = env!("CARGO_BIN_EXE_shaper-svc");
-        let mut command = if self.is_measured {
-            let mut command = net.between("chrt");
-            command.args(["--fifo", "10", program]);
-            command
-        } else {
-            net.between(program)
-        };
+        let mut words: Vec<&str> = self.launcher.iter().map(String::as_str).collect();
+        words.push(env!("CARGO_BIN_EXE_shaper-svc"));
+        let mut command = net.between(words[0]);
         command
+            .args(&words[1..])
             .arg("--config")
             .arg(self.directory.join("shaper.toml"))
             .stdout(Stdio::null());
