@@ -17,11 +17,13 @@ pub(crate) fn agent(kind: AgentKind) -> String {
     without(kind.as_str_name(), "AGENT_KIND_")
 }
 
-/// A name of an enumeration without its prefix, in lower case.
+/// A name of an enumeration without its prefix, in lower case; `unknown` for the zero of
+/// the contract, as SQL and the command line say it.
 pub(crate) fn without(name: &str, prefix: &str) -> String {
-    name.strip_prefix(prefix)
-        .unwrap_or(name)
-        .to_ascii_lowercase()
+    match name.strip_prefix(prefix).unwrap_or(name) {
+        "UNSPECIFIED" => "unknown".to_owned(),
+        name => name.to_ascii_lowercase(),
+    }
 }
 
 #[cfg(test)]
@@ -33,5 +35,6 @@ mod tests {
         assert_eq!(verb(Verb::RegDmabufMr), "reg_dmabuf_mr");
         assert_eq!(layer(Layer::Uverbs), "uverbs");
         assert_eq!(agent(AgentKind::Tracer), "tracer");
+        assert_eq!(layer(Layer::Unspecified), "unknown");
     }
 }

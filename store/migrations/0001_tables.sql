@@ -161,6 +161,7 @@ CREATE TABLE rdmesh_store.co_signals (
     name text NOT NULL,
     detail text NOT NULL,
     device text NOT NULL,
+    marks text[] NOT NULL,
     PRIMARY KEY (host, at, run_id, seq, ordinal)
 ) PARTITION BY RANGE (at);
 

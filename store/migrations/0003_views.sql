@@ -18,7 +18,7 @@ CREATE FUNCTION rdmesh_store.verb_name(verb smallint) RETURNS text
 CREATE FUNCTION rdmesh_store.source_name(source smallint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE source WHEN 1 THEN 'environment' WHEN 2 THEN 'cgroup' WHEN 3 THEN 'placement'
-        ELSE 'none' END $$;
+        WHEN 4 THEN 'none' ELSE 'unknown' END $$;
 
 CREATE FUNCTION rdmesh_store.agent_name(agent smallint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

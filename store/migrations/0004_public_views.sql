@@ -72,11 +72,11 @@ COMMENT ON COLUMN rdmesh.failures.requeue IS 'How often the scheduler had requeu
 COMMENT ON COLUMN rdmesh.failures.restart IS 'How often the launcher had restarted its workers inside that run.';
 COMMENT ON COLUMN rdmesh.failures.rank IS 'RANK of the process; null: not known.';
 COMMENT ON COLUMN rdmesh.failures.local_rank IS 'LOCAL_RANK of the process; null: not known.';
-COMMENT ON COLUMN rdmesh.failures.source IS 'How the attempt is known: environment, cgroup, placement or none.';
+COMMENT ON COLUMN rdmesh.failures.source IS 'How the attempt is known: environment, cgroup, placement, none or, of a tracer that is newer than the collector, unknown.';
 COMMENT ON COLUMN rdmesh.failures.expected IS 'A rule says that this failure is part of normal work.';
 COMMENT ON COLUMN rdmesh.failures.swallowed IS 'The error did not reach user space.';
 COMMENT ON COLUMN rdmesh.failures.incomplete IS 'Records were dropped while the chain grew.';
-COMMENT ON COLUMN rdmesh.failures.marks IS 'What is odd about the row, one text each. The forms, here and in the marks of other views: "its time is more than 35 days before or an hour after its receipt; placed at the receipt"; "the host''s clock jumped by …" (its times come from the boot clock and are right); "TEXT was not storable text (not UTF-8, control characters, or too long); it was changed" for function, module, driver, device, network interface, PCI address, comm, cgroup path and the like; "WHAT NUMBER is not known to this collector (is the agent newer?); stored as unknown" for layer, verb, identity source and the like; "it lies after the end of its snapshot''s interval"; "it ended more than 10 seconds before its snapshot''s interval began"; "it began more than 60 seconds before its snapshot''s interval"; "the job id that its task names …" (it names none; the row is joined by cgroup or placement).';
+COMMENT ON COLUMN rdmesh.failures.marks IS 'What is odd about the row, one text each. The forms, here and in the marks of other views: "its time is more than 35 days before or an hour after its receipt; placed at the receipt"; "the host''s clock jumped by …" (its times come from the boot clock and are right); "TEXT was not storable text (not UTF-8, control characters, or too long); it was changed" for function, module, driver, device, network interface, PCI address, comm, cgroup path and the like; "WHAT NUMBER is not known to this collector (is the agent newer?); stored as unknown" for layer, verb, identity source, mapping and the like; "it lies after the end of its snapshot''s interval"; "it ended more than 10 seconds before its snapshot''s interval began"; "it began more than 60 seconds before its snapshot''s interval"; "rank NUMBER is none; stored as not known", the same for local rank; "it counts one call, and its first and last time differ"; "its snapshot''s interval is longer than 10 minutes; only the last 10 count as watched"; "its snapshot''s interval ends after its clock; what lies after it does not count as watched"; "the job id that its task names …" (it names none; the row is joined by cgroup or placement).';
 COMMENT ON COLUMN rdmesh.failures.arguments IS 'What the arguments of one such call said, where a full record was kept.';
 COMMENT ON COLUMN rdmesh.failures.run_id IS 'Run of the agent that reported it.';
 COMMENT ON COLUMN rdmesh.failures.sequence IS 'Sequence of its snapshot within that run.';
@@ -160,17 +160,19 @@ SELECT s.host AS host,
        s.independent AS independent,
        s.name AS name,
        s.detail AS detail,
-       s.device AS device
+       s.device AS device,
+       s.marks AS marks
 FROM rdmesh_store.co_signals s;
 
 COMMENT ON VIEW rdmesh.co_signals IS 'Anything else that failed near a failure.';
 COMMENT ON COLUMN rdmesh.co_signals.host IS 'The host.';
 COMMENT ON COLUMN rdmesh.co_signals.at IS 'When, collector time.';
-COMMENT ON COLUMN rdmesh.co_signals.kind IS 'network, device, host or process.';
+COMMENT ON COLUMN rdmesh.co_signals.kind IS 'network, device, host, process or unknown.';
 COMMENT ON COLUMN rdmesh.co_signals.independent IS 'Whether it can be a cause; else it echoes the same failure.';
 COMMENT ON COLUMN rdmesh.co_signals.name IS 'What it is.';
 COMMENT ON COLUMN rdmesh.co_signals.detail IS 'Details in words.';
 COMMENT ON COLUMN rdmesh.co_signals.device IS 'RDMA device; empty: none.';
+COMMENT ON COLUMN rdmesh.co_signals.marks IS 'What is odd about it; the forms of marks stand at rdmesh.failures.marks.';
 
 CREATE VIEW rdmesh.jobs AS
 SELECT a.job_id AS job_id,

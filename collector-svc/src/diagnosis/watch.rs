@@ -112,10 +112,13 @@ fn gaps_of(watch: &HostWatch, verb: Option<Verb>) -> Vec<(u8, String)> {
     match &watch.probes {
         None => gaps.push((
             2,
-            "it sent no probe report; which hooks watch is not known".to_owned(),
+            "no probe report came; which hooks watch is not known".to_owned(),
         )),
         Some(probes) if !probes.obstacle.is_empty() => {
             gaps.push((2, format!("no hook watches: {}", probes.obstacle)));
+        }
+        Some(probes) if probes.probes.is_empty() => {
+            gaps.push((2, "its probe report names no hook".to_owned()));
         }
         Some(probes) => {
             let missing: Vec<&str> = probes

@@ -1,12 +1,13 @@
 //! Failing calls of a snapshot, with the arguments that their samples tell.
 
-use rdmesh_proto::tracer::v1::{ChainColumns, ChainMark, Snapshot};
+use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
+use rdmesh_proto::tracer::v1::{ChainColumns, ChainMark, Mapping, Sample, Snapshot};
 use rdmesh_store::ingest::{Chain, Interval};
 
 use crate::ingest::arguments;
 use crate::ingest::columns::{Refusal, Table};
 use crate::ingest::limits::{RECORDS_MAX, ROWS_MAX};
-use crate::ingest::marks::{MOVED, Marks};
+use crate::ingest::marks::{MOVED, Marks, ONE_CALL};
 use crate::ingest::tables::Tables;
 use crate::ingest::timeline::Timeline;
 
@@ -90,6 +91,9 @@ fn chain(
     }
     let interval = (around.interval.from_boot_ns, around.interval.to_boot_ns);
     marks.interval((first_ns, last_ns), interval);
+    if calls == 1 && first_ns != last_ns {
+        marks.add(ONE_CALL);
+    }
     let odd = [&signature.odd, &task.odd, &cgroup.odd];
     odd.into_iter().for_each(|odd| marks.add_all(odd));
     if let Some(device) = device {
@@ -128,6 +132,19 @@ fn chain(
     })
 }
 
+/// A kind of mapping of a newer tracer is left out of the arguments, and said.
+fn mark_unknown_mappings(sample: &Sample, chain: &mut Chain) {
+    let mut marks = Marks::new(&chain.marks);
+    let arguments = sample.records.iter().filter_map(|r| r.arguments.as_ref());
+    for arguments in arguments {
+        if let Some(Read::RegMr(read)) = &arguments.verb {
+            marks.known::<Mapping>("mapping", read.mapping);
+            marks.known::<Mapping>("mapping of the end", read.mapping_of_end);
+        }
+    }
+    chain.marks = marks.into_vec();
+}
+
 /// The first sample of each chain tells its arguments.
 fn attach_samples(
     snapshot: &Snapshot,
@@ -150,6 +167,7 @@ fn attach_samples(
             }
         }
         let chain = &mut chains[chain];
+        mark_unknown_mappings(sample, chain);
         if chain.arguments.is_none() {
             chain.arguments = arguments::merged(sample);
         }

@@ -2,6 +2,7 @@
 
 use rdmesh_store::text::storable;
 
+use crate::attempt::BadRequest;
 use crate::ingest::limits::{COUNT_MAX, ERRNO_MAX, TEXT_MAX_BYTES};
 use crate::times::BadTime;
 
@@ -40,6 +41,9 @@ pub(crate) enum Refusal {
     /// A time that is none.
     #[error(transparent)]
     Time(BadTime),
+    /// A text that names nothing; it says itself which field it is.
+    #[error(transparent)]
+    Text(BadRequest),
     /// An item without content, or of a newer contract.
     #[error("item is missing, or of a kind that this collector does not know: is the agent newer?")]
     NoItem,
@@ -197,12 +201,6 @@ impl Text {
             changed: kept.changed,
         }
     }
-}
-
-/// A text field of a message, fit for the store: cut rather than refused, because it is
-/// only shown.
-pub(crate) fn shown(text: &str) -> String {
-    storable(text.as_bytes(), TEXT_MAX_BYTES).text
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use time::OffsetDateTime;
 use crate::clock::{Estimate, HostClock, Reading};
 use crate::ingest::columns::{Refusal, count};
 use crate::ingest::limits::REASON_MAX_BYTES;
+use crate::ingest::marks::INTERVAL_AHEAD;
 use crate::ingest::snapshot::{self, inventory_id};
-use crate::ingest::timeline::{Timeline, interval, reading};
+use crate::ingest::timeline::{Timeline, interval, reading, watched};
 use crate::ingest::{reports, windows};
 use crate::times;
 
@@ -44,6 +45,17 @@ impl Reader {
 
     pub(crate) fn run(&self) -> &Arc<RunKey> {
         &self.run
+    }
+
+    /// An item whose sequence is none, refused.
+    pub(crate) fn refused(&self, reason: String, received_at: OffsetDateTime) -> Item {
+        Item {
+            run: self.run.clone(),
+            sequence: rdmesh_store::ingest::NO_SEQUENCE,
+            received_at,
+            clock: None,
+            content: Content::Rejected(reason),
+        }
     }
 
     /// An item. What is not allowed becomes a rejection, which is stored like any item.
@@ -94,6 +106,21 @@ impl Reader {
             }
             Some(Sent::Heartbeat(message)) => {
                 let beat = heartbeat(message)?;
+                // Nothing but its time is in it, and it has no row that could be marked.
+                let read_at = reading(message.clock.as_ref())?.boot_ns;
+                match watched(beat.interval, read_at).1 {
+                    Some(INTERVAL_AHEAD) => {
+                        let allowed = "at most 10 seconds after clock.boottime_ns";
+                        let end = message.interval_end_boot_ns;
+                        return Err(Refusal::value("interval_end_boot_ns", end, allowed));
+                    }
+                    Some(_) => {
+                        let allowed = "at most 10 minutes before interval_end_boot_ns";
+                        let start = message.interval_start_boot_ns;
+                        return Err(Refusal::value("interval_start_boot_ns", start, allowed));
+                    }
+                    None => {}
+                }
                 let estimate = self.observe(message.clock.as_ref(), received_at)?;
                 *clock = Some(stored(estimate));
                 Ok(Content::Heartbeat(beat))

@@ -55,9 +55,12 @@ impl Ledger {
         self.changed.notify_one();
     }
 
-    /// An item that cannot even be recorded, because its sequence is none.
-    pub(crate) fn refuse(&self, sequence: u64, reason: String) {
-        self.lock().rejected.push(Rejection { sequence, reason });
+    /// An item is refused and counted whose sequence is none: nothing is acknowledged by it.
+    pub(crate) fn refused(&self, sequence: u64, reason: String) {
+        let mut account = self.lock();
+        account.in_flight = account.in_flight.saturating_sub(1);
+        account.rejected.push(Rejection { sequence, reason });
+        drop(account);
         self.changed.notify_one();
     }
 
@@ -108,6 +111,10 @@ mod tests {
         let owed = ledger.take();
         assert_eq!((owed.through, owed.rejected.len()), (2, 1));
         assert_eq!(ledger.in_flight(), 1);
+        ledger.refused(u64::MAX, "sequence is none".into());
+        assert_eq!(ledger.in_flight(), 0);
+        let refused = ledger.take();
+        assert_eq!((refused.through, refused.rejected.len()), (2, 1));
         assert!(ledger.take().rejected.is_empty());
     }
 

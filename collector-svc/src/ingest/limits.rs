@@ -17,6 +17,13 @@ pub const UNACKNOWLEDGED_MAX: usize = 1_024;
 /// thin the stream to what a slow disk can take.
 pub(crate) const SLOW_DOWN_MAX: Duration = Duration::from_secs(2);
 
+/// Longest interval that counts as watched: ten times the longest that a tracer can be
+/// told to gather. A host that slept was not watched meanwhile.
+pub(crate) const INTERVAL_MAX_NS: i64 = 600_000_000_000;
+/// How far an interval may end after the clock that came with it: both are read within one
+/// flush of the tracer.
+pub(crate) const INTERVAL_AHEAD_MAX_NS: i64 = 10_000_000_000;
+
 /// Texts of a snapshot. 4,000 chains of different tasks name about as many.
 pub(crate) const STRINGS_MAX: usize = 65_536;
 /// Bytes of one text: a cgroup path may be as long as any path (PATH_MAX).

@@ -12,11 +12,14 @@
 //! | `… was not storable text …` | the text without what no text column holds |
 //! | `… is not known to this collector …` | the row, the number as 0, "unknown" |
 //! | [`AFTER_END`], [`LONG_BEFORE`], [`BEGAN_LONG_BEFORE`] | the chain, with its own times |
+//! | [`ONE_CALL`] | the row, with both times |
+//! | `rank … is none …` | the row, without a rank |
+//! | [`LONG_INTERVAL`], [`INTERVAL_AHEAD`] | the rows; as watched counts what can be |
 //! | `the job id that its task names …` | the row, without a job |
 //! | `wire times are the shaper's own …` | the window, by the shaper's clock |
 //!
-//! What is odd about a job is computed when it is asked for
-//! (`rdmesh_store.described_attempts`).
+//! What is odd about a job, and why a failure may not be its own, is computed when it is
+//! asked for (`rdmesh_store.described_attempts`, `joined_failures`).
 
 use crate::ingest::columns::Text;
 use crate::ingest::limits::{MARK_MAX_BYTES, MARKS_MAX};
@@ -34,6 +37,15 @@ pub(crate) const LONG_BEFORE: &str =
 /// A chain whose first call no system call of this interval can have made.
 pub(crate) const BEGAN_LONG_BEFORE: &str =
     "it began more than 60 seconds before its snapshot's interval";
+
+/// A row that counts one call but tells two times.
+pub(crate) const ONE_CALL: &str = "it counts one call, and its first and last time differ";
+/// A snapshot of a longer time than any tracer gathers.
+pub(crate) const LONG_INTERVAL: &str =
+    "its snapshot's interval is longer than 10 minutes; only the last 10 count as watched";
+/// A snapshot from after the clock that came with it.
+pub(crate) const INTERVAL_AHEAD: &str =
+    "its snapshot's interval ends after its clock; what lies after it does not count as watched";
 
 /// How long before the interval a chain may have ended. It waits for its outer record, and
 /// what a storm left in the ring is read, one interval of five seconds later; twice that.
@@ -108,6 +120,14 @@ impl Marks {
         }
     }
 
+    /// A rank: -1 says that it is not known.
+    pub(crate) fn rank(&mut self, what: &str, value: i32) -> Option<i32> {
+        if value < -1 {
+            self.add(&format!("{what} {value} is none; stored as not known"));
+        }
+        (value >= 0).then_some(value)
+    }
+
     pub(crate) fn into_vec(self) -> Vec<String> {
         self.0
     }
@@ -165,7 +185,8 @@ mod tests {
 
     #[test]
     fn the_views_list_every_mark() {
-        let views = include_str!("../../../store/migrations/0004_public_views.sql");
+        let views =
+            include_str!("../../../store/migrations/0004_public_views.sql").replace("''", "'");
         for mark in [
             "its time is more than 35 days before or an hour after its receipt",
             "clock jumped",
@@ -175,6 +196,10 @@ mod tests {
             "it ended more than 10 seconds before",
             "it began more than 60 seconds before",
             "the job id that its task names",
+            super::ONE_CALL,
+            super::LONG_INTERVAL,
+            super::INTERVAL_AHEAD,
+            "is none; stored as not known",
         ] {
             assert!(views.contains(mark), "{mark}");
         }

@@ -103,7 +103,7 @@ fn clean_inventory(inventory: &mut Inventory) -> Marks {
 }
 
 /// Each reason once; one that a newer tracer knows and we do not is 0, "unknown".
-fn missing_because(probe: &Probe, marks: &mut Marks) -> Result<Vec<i16>, Refusal> {
+fn missing_because(probe: &Probe, marks: &mut Marks) -> Result<Vec<i32>, Refusal> {
     let told = &probe.missing_because;
     bounded(
         "probe_report.probes.missing_because",
@@ -112,7 +112,7 @@ fn missing_because(probe: &Probe, marks: &mut Marks) -> Result<Vec<i16>, Refusal
     )?;
     let mut reasons = Vec::with_capacity(told.len());
     for reason in told {
-        let reason = marks.known::<MissingReason>("reason", *reason);
+        let reason = marks.known::<MissingReason>("reason", *reason).into();
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }
@@ -138,6 +138,17 @@ pub(crate) fn probe_report(report: &ProbeReport) -> Result<StoredReport, Refusal
     }
     let mut report = report.clone();
     let mut marks = clean_report(&mut report);
+    // The kept message is answered as it stands: it says the same as the rows.
+    for probe in &mut report.probes {
+        probe.layer = marks.known::<Layer>("layer", probe.layer).into();
+        probe.verb = marks.known::<Verb>("verb", probe.verb).into();
+        probe.state = marks.known::<ProbeState>("state", probe.state).into();
+        probe.attached_by = marks
+            .known::<AttachKind>("attachment", probe.attached_by)
+            .into();
+        probe.missing_because = missing_because(probe, &mut marks)?;
+    }
+    let small = |number: i32| i16::try_from(number).unwrap_or(0);
     let probes = report
         .probes
         .iter()
@@ -146,17 +157,17 @@ pub(crate) fn probe_report(report: &ProbeReport) -> Result<StoredReport, Refusal
                 hook: probe.hook.clone(),
                 function: probe.function.clone(),
                 module: probe.module.clone(),
-                layer: marks.known::<Layer>("layer", probe.layer),
-                verb: marks.known::<Verb>("verb", probe.verb),
+                layer: small(probe.layer),
+                verb: small(probe.verb),
                 logical: probe.logical,
-                state: marks.known::<ProbeState>("state", probe.state),
-                attached_by: marks.known::<AttachKind>("attachment", probe.attached_by),
+                state: small(probe.state),
+                attached_by: small(probe.attached_by),
                 reason: probe.reason.clone(),
                 failures: long("probe_report.probes.failures", probe.failures)?,
                 drops: long("probe_report.probes.drops", probe.drops)?,
                 unseen: long("probe_report.probes.unseen", probe.unseen)?,
                 found_by: probe.found_by.clone(),
-                missing_because: missing_because(probe, &mut marks)?,
+                missing_because: probe.missing_because.iter().map(|n| small(*n)).collect(),
             })
         })
         .collect::<Result<_, Refusal>>()?;
@@ -311,6 +322,10 @@ mod tests {
         );
         let kept = ProbeReport::decode(stored.body.as_slice()).unwrap();
         assert_eq!(kept.probes[0].function, "ib\u{FFFD}[31m");
+        assert_eq!(
+            (kept.probes[0].layer, &kept.probes[0].missing_because[..]),
+            (0, &[8, 0][..])
+        );
     }
 
     #[test]

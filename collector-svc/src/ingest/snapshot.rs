@@ -9,7 +9,7 @@ use crate::ingest::counters;
 use crate::ingest::limits::{INVENTORY_ID_MAX_BYTES, ROWS_MAX};
 use crate::ingest::marks::{MOVED, Marks};
 use crate::ingest::tables::Tables;
-use crate::ingest::timeline::{Timeline, interval};
+use crate::ingest::timeline::{Timeline, interval, reading, watched};
 
 /// The id of an inventory.
 pub(crate) fn inventory_id(field: &str, id: &str) -> Result<String, Refusal> {
@@ -35,6 +35,7 @@ pub(crate) fn rows(
         snapshot.interval_start_boot_ns,
         snapshot.interval_end_boot_ns,
     )?;
+    let read_at_boot_ns = reading(snapshot.clock.as_ref())?.boot_ns;
     let tables = Tables::try_from(snapshot)?;
     let started = timeline.place(interval.from_boot_ns);
     let ended = timeline.place(interval.to_boot_ns);
@@ -42,6 +43,8 @@ pub(crate) fn rows(
     if started.moved || ended.moved {
         marks.add(MOVED);
     }
+    let (watched, odd) = watched(interval, read_at_boot_ns);
+    odd.into_iter().for_each(|mark| marks.add(mark));
     let around = Around {
         tables: &tables,
         timeline,
@@ -49,13 +52,15 @@ pub(crate) fn rows(
         marks: &marks,
     };
     let chains = chains::chains(snapshot, &around)?;
-    // Rows of counters and co-signals have no marks of their own; the snapshot's row says
-    // what is odd about any of them.
+    let (co_signals, odd_signals) =
+        co_signals(snapshot.co_signals.as_ref(), &tables, timeline, &marks)?;
+    // Rows of counters have no marks of their own; the snapshot's row says what is odd about
+    // anything in it.
     let mut of_all = marks;
     of_all.add_all(&tables.odd());
-    let co_signals = co_signals(snapshot.co_signals.as_ref(), &tables, timeline, &mut of_all)?;
+    of_all.add_all(&odd_signals);
     Ok(Stored {
-        interval,
+        interval: watched,
         started_at: started.at,
         ended_at: ended.at,
         inventory_id: inventory_id("inventory_id", &snapshot.inventory_id)?,
@@ -74,10 +79,11 @@ fn co_signals(
     columns: Option<&CoSignalColumns>,
     tables: &Tables,
     timeline: &Timeline,
-    marks: &mut Marks,
-) -> Result<Vec<CoSignal>, Refusal> {
+    of_snapshot: &Marks,
+) -> Result<(Vec<CoSignal>, Marks), Refusal> {
+    let mut odd = Marks::default();
     let Some(columns) = columns else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), odd));
     };
     let table = Table::new("co_signals", ROWS_MAX, columns.boot_ns.len())?;
     table.columns(
@@ -90,8 +96,9 @@ fn co_signals(
             ("device_plus_one", columns.device_plus_one.len()),
         ],
     )?;
-    (0..table.rows())
+    let signals = (0..table.rows())
         .map(|row| {
+            let mut marks = of_snapshot.clone();
             let strings = ("strings", tables.strings.len());
             let mut text = |column: &str, value: u32| -> Result<String, Refusal> {
                 let index = table.index(column, row, value, strings)?;
@@ -109,20 +116,28 @@ fn co_signals(
                     columns.device_plus_one[row],
                     devices,
                 )?
-                .map(|index| tables.devices[index].name.clone());
+                .map(|index| {
+                    let device = &tables.devices[index];
+                    marks.add_all(&device.odd);
+                    device.name.clone()
+                });
             let boot_ns = table.long("boot_ns", row, columns.boot_ns[row])?;
             let placed = timeline.place(boot_ns);
             if placed.moved {
                 marks.add(MOVED);
             }
+            let kind = marks.known::<CoSignalKind>("co-signal kind", columns.kind[row]);
+            odd.add_all(&marks);
             Ok(CoSignal {
                 at: placed.at,
-                kind: marks.known::<CoSignalKind>("co-signal kind", columns.kind[row]),
+                kind,
                 independent: columns.independent[row],
                 name,
                 detail,
                 device: device.unwrap_or_default(),
+                marks: marks.into_vec(),
             })
         })
-        .collect()
+        .collect::<Result<_, Refusal>>()?;
+    Ok((signals, odd))
 }

@@ -68,7 +68,7 @@ impl Stream {
             let ack_due = (in_flight > 0).then_some(last_ack + ACK_EVERY);
             match self.event(reading, &mut waiting, ack_due).await {
                 Event::Came(came) => match *came {
-                    Ok(Some(request)) => waiting = self.take(&request),
+                    Ok(Some(request)) => waiting = Some(self.take(&request)),
                     Ok(None) => reading = false,
                     Err(status) => {
                         self.broken(&status).await;
@@ -120,34 +120,33 @@ impl Stream {
         }
     }
 
-    /// Reads a request; `None` when its sequence is none, which is answered at once.
-    fn take(&mut self, request: &ReportRequest) -> Option<Waiting> {
+    /// Reads a request. One whose sequence is none is refused, and counted like any other
+    /// refusal.
+    fn take(&mut self, request: &ReportRequest) -> Waiting {
         let bytes = request.encoded_len();
         let stored = i64::try_from(request.sequence)
             .ok()
             .filter(|sequence| (1..=SEQUENCE_MAX).contains(sequence));
-        let Some(sequence) = stored else {
-            if let Some(Sent::Hello(_)) = request.item {
+        let now = (self.now)();
+        let item = match (stored, &request.item) {
+            (Some(sequence), item) => self.reader.read(sequence, item.as_ref(), now),
+            (None, Some(Sent::Hello(_))) => {
                 let reason = "a second hello; hello comes first and once".to_owned();
-                self.ledger.refuse(request.sequence, reason);
-                return None;
+                self.reader.refused(reason, now)
             }
-            let reason = format!(
-                "sequence is {}; items are counted from 1 to {SEQUENCE_MAX}",
-                request.sequence
-            );
-            self.ledger.refuse(request.sequence, reason);
-            return None;
+            (None, _) => {
+                let reason = format!(
+                    "sequence is {}; items are counted from 1 to {SEQUENCE_MAX}",
+                    request.sequence
+                );
+                self.reader.refused(reason, now)
+            }
         };
-        let item = self
-            .reader
-            .read(sequence, request.item.as_ref(), (self.now)());
-        let room = Box::pin(self.queue.clone().room(bytes));
-        Some(Waiting {
+        Waiting {
             item,
             sequence: request.sequence,
-            room,
-        })
+            room: Box::pin(self.queue.clone().room(bytes)),
+        }
     }
 
     fn enqueue(&self, waiting: Option<Waiting>, room: Option<OwnedSemaphorePermit>) -> bool {

@@ -328,8 +328,6 @@ fn tasks(
             ("source", columns.source.len()),
         ],
     )?;
-    // -1 says "not known".
-    let rank = |value: i32| (value >= 0).then_some(value);
     (0..table.rows())
         .map(|row| {
             let cgroup = table.index(
@@ -342,6 +340,8 @@ fn tasks(
             let comm = string(&table, "comm", row, columns.comm[row], strings)?;
             let mut odd = Marks::default();
             odd.text("comm", comm);
+            let rank = odd.rank("rank", columns.rank[row]);
+            let local_rank = odd.rank("local rank", columns.local_rank[row]);
             let attempt = (columns.requeue[row], columns.restart[row]);
             let mut odd_job = Marks::default();
             let own = identity(job, attempt, columns.source[row], &mut odd_job);
@@ -362,8 +362,8 @@ fn tasks(
                 cgroup,
                 identity,
                 odd,
-                rank: rank(columns.rank[row]),
-                local_rank: rank(columns.local_rank[row]),
+                rank,
+                local_rank,
             })
         })
         .collect()

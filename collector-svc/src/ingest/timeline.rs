@@ -6,6 +6,8 @@ use time::OffsetDateTime;
 
 use crate::clock::Reading;
 use crate::ingest::columns::{Refusal, long};
+use crate::ingest::limits::{INTERVAL_AHEAD_MAX_NS, INTERVAL_MAX_NS};
+use crate::ingest::marks::{INTERVAL_AHEAD, LONG_INTERVAL};
 use crate::times;
 
 /// When things happened that a host told in its boot clock.
@@ -91,6 +93,32 @@ pub(crate) fn interval(start: u64, end: u64) -> Result<Interval, Refusal> {
     })
 }
 
+/// The part of an interval that counts as watched, and what is odd about it.
+/// `read_at_boot_ns` is the boot clock that came with it.
+pub(crate) fn watched(
+    interval: Interval,
+    read_at_boot_ns: i64,
+) -> (Interval, Option<&'static str>) {
+    let latest = read_at_boot_ns.saturating_add(INTERVAL_AHEAD_MAX_NS);
+    let (from, to) = (interval.from_boot_ns, interval.to_boot_ns);
+    let told = if to > latest {
+        Some(INTERVAL_AHEAD)
+    } else if to.saturating_sub(from) > INTERVAL_MAX_NS {
+        Some(LONG_INTERVAL)
+    } else {
+        None
+    };
+    let to_boot_ns = if to > latest { read_at_boot_ns } else { to };
+    let from_boot_ns = from
+        .max(to_boot_ns.saturating_sub(INTERVAL_MAX_NS))
+        .min(to_boot_ns);
+    let kept = Interval {
+        from_boot_ns,
+        to_boot_ns,
+    };
+    (kept, told)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +147,28 @@ mod tests {
         let hour = Duration::from_secs(3600);
         assert_eq!(timeline().host_time(1_000_000_000_000), RECEIVED + hour);
         assert_eq!(timeline().place_wall(RECEIVED + hour).at, RECEIVED);
+    }
+
+    #[test]
+    fn no_more_is_watched_than_can_be() {
+        let of = |from: i64, to: i64| {
+            let second = 1_000_000_000;
+            let told = Interval {
+                from_boot_ns: from * second,
+                to_boot_ns: to * second,
+            };
+            let (kept, mark) = watched(told, 1_000 * second);
+            (
+                kept.from_boot_ns / second,
+                kept.to_boot_ns / second,
+                mark.unwrap_or(""),
+            )
+        };
+        assert_eq!(of(995, 1_000), (995, 1_000, ""));
+        assert_eq!(of(1_000, 1_005), (1_000, 1_005, ""));
+        assert_eq!(of(0, 1_000), (400, 1_000, LONG_INTERVAL));
+        assert_eq!(of(995, 9_000), (995, 1_000, INTERVAL_AHEAD));
+        assert_eq!(of(8_995, 9_000), (1_000, 1_000, INTERVAL_AHEAD));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Reporting intervals of wires, validated.
 
 use prost::Message;
-use rdmesh_proto::shaper::v1::{RepeatedPsn, WireWindow};
+use rdmesh_proto::shaper::v1::{InvalidCause, RepeatedPsn, WireWindow};
 use rdmesh_store::ingest::WireWindow as Stored;
 use time::OffsetDateTime;
 
 use crate::attempt;
-use crate::ingest::columns::{Refusal, long, shown};
+use crate::ingest::columns::{Refusal, Text, long};
 use crate::ingest::limits::SHORT_TEXT_MAX_BYTES;
-use crate::ingest::marks::MOVED;
+use crate::ingest::marks::{MOVED, Marks};
 use crate::ingest::timeline::Timeline;
 use crate::times;
 
@@ -24,22 +24,20 @@ pub(crate) fn rows(
 ) -> Result<Stored, Refusal> {
     let (from, to) = ends(window)?;
     let name = |field: &str, text: &str| {
-        attempt::text(field, text, SHORT_TEXT_MAX_BYTES)
-            .map_err(|bad| Refusal::value(field, bad, "a short text"))
+        attempt::text(field, text, SHORT_TEXT_MAX_BYTES).map_err(Refusal::Text)
     };
     if window.wire.is_empty() {
         return Err(Refusal::missing("wire_window.wire"));
     }
-    let shaped_host = attempt::host("wire_window.host", &window.host)
-        .map_err(|bad| Refusal::value("wire_window.host", bad, "the name of the shaped host"))?;
+    let shaped_host = attempt::host("wire_window.host", &window.host).map_err(Refusal::Text)?;
     check_sizes(window)?;
-    let mut marks = marks.to_vec();
+    let mut marks = Marks::new(marks);
     let (from_at, to_at) = match timeline {
         None => (from, to),
         Some(timeline) => {
             let (from, to) = (timeline.place_wall(from), timeline.place_wall(to));
             if from.moved || to.moved {
-                marks.push(MOVED.to_owned());
+                marks.add(MOVED);
             }
             (from.at, to.at.max(from.at))
         }
@@ -49,6 +47,18 @@ pub(crate) fn rows(
         sums.fold(0, u64::saturating_add)
     };
     let long = |field: &str, value| long(&format!("wire_window.{field}"), value);
+    let mut shown = |what: &str, text: &str| {
+        let text = Text::new(text.as_bytes());
+        marks.text(what, &text);
+        text.text
+    };
+    let engine_version = shown("engine version", &window.engine_version);
+    let configuration_hash = shown("configuration hash", &window.configuration_hash);
+    let invalid = window
+        .invalid
+        .iter()
+        .map(|cause| marks.known::<InvalidCause>("cause", *cause))
+        .collect();
     Ok(Stored {
         from_at,
         to_at,
@@ -85,15 +95,11 @@ pub(crate) fn rows(
         repeated_frames: long("repeated_psns.frames", repeated(|line| line.frames))?,
         repeated_bytes: long("repeated_psns.bytes", repeated(|line| line.bytes))?,
         windows_given_up: long("windows_given_up", window.windows_given_up)?,
-        invalid: window
-            .invalid
-            .iter()
-            .map(|cause| i16::try_from(*cause).unwrap_or(0))
-            .collect(),
+        invalid,
         bypass: window.bypass,
-        engine_version: shown(&window.engine_version),
-        configuration_hash: shown(&window.configuration_hash),
-        marks,
+        engine_version,
+        configuration_hash,
+        marks: marks.into_vec(),
         body: window.encode_to_vec(),
     })
 }
@@ -102,7 +108,7 @@ pub(crate) fn rows(
 fn ends(window: &WireWindow) -> Result<(OffsetDateTime, OffsetDateTime), Refusal> {
     let time = |field, value: Option<&prost_types::Timestamp>| {
         let value = value.ok_or_else(|| Refusal::missing(field))?;
-        times::from_proto(field, value).map_err(|bad| Refusal::value(field, bad, "a time"))
+        times::from_proto(field, value).map_err(Refusal::Time)
     };
     let from = time("wire_window.from", window.from.as_ref())?;
     let to = time("wire_window.to", window.to.as_ref())?;

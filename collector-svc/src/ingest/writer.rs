@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rdmesh_store::ingest::{Content, Item};
+use rdmesh_store::ingest::{Content, Item, NO_SEQUENCE};
 use rdmesh_store::{Store, StoreError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -191,6 +191,11 @@ fn settle(items: &[Item], tags: &[Tag], metrics: &IngestMetrics) {
             }
             _ => None,
         };
-        tag.ledger.committed(tag.sequence, rejected);
+        match rejected {
+            Some(reason) if item.sequence == NO_SEQUENCE => {
+                tag.ledger.refused(tag.sequence, reason);
+            }
+            rejected => tag.ledger.committed(tag.sequence, rejected),
+        }
     }
 }

@@ -70,10 +70,12 @@ pub(crate) fn order(agents: &mut [Agent]) {
 fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String>) {
     let mut reasons = Vec::new();
     if status.agent == tracer() {
-        if status.logical_total == 0 {
-            reasons.push("no probe report came".to_owned());
+        if !status.probe_report_came {
+            reasons.push("no probe report came; what is watched there is not known".to_owned());
         } else if !status.obstacle.is_empty() {
             reasons.push(status.obstacle.clone());
+        } else if status.logical_total == 0 {
+            reasons.push("its probe report names no hook; nothing is watched there".to_owned());
         } else {
             reasons.extend(missing(status));
         }
@@ -186,6 +188,7 @@ mod tests {
             drops: 0,
             unseen: 0,
             kernel_release: "6.1.0".into(),
+            probe_report_came: true,
             logical_attached: 13,
             logical_total: 13,
             obstacle: String::new(),
@@ -235,6 +238,23 @@ mod tests {
             ..healthy()
         };
         assert_eq!(of(off).1, ["its clock is off by -3600.000 s"]);
+        let silent_probes = AgentStatus {
+            probe_report_came: false,
+            logical_total: 0,
+            ..healthy()
+        };
+        assert_eq!(
+            of(silent_probes).1,
+            ["no probe report came; what is watched there is not known"]
+        );
+        let empty = AgentStatus {
+            logical_total: 0,
+            ..healthy()
+        };
+        assert_eq!(
+            of(empty).1,
+            ["its probe report names no hook; nothing is watched there"]
+        );
         let shaper = AgentStatus {
             agent: 2,
             logical_total: 0,

@@ -47,8 +47,8 @@ fn each_gap_is_a_line_of_its_own() {
             "gpu-07: never reported; nothing of it was watched",
             "gpu-04: its tracer reported nothing while the attempt ran",
             "gpu-03: its tracer was silent for 40 of the attempt's 60 seconds",
-            "gpu-04: it sent no probe report; which hooks watch is not known",
             "gpu-06: no hook watches: the kernel has no BTF",
+            "gpu-04: no probe report came; which hooks watch is not known",
             "gpu-05: hooks without a probe: memory.umem, driver.reg_mr",
             "gpu-02: the details of 90000 records were dropped (the ring was full)",
             "gpu-02: 3 failing returns were counted without errno or cgroup (the counter map was \

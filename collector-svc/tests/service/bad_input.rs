@@ -265,7 +265,11 @@ async fn answer_to(collector: &Running, host: &Host, bytes: Vec<u8>) -> tonic::S
         sequence: 0,
         item: Some(Item::Hello(host.hello())),
     };
-    let stream = tokio_stream::iter([hello.encode_to_vec(), bytes]).chain(tokio_stream::pending());
+    answer_to_messages(collector, vec![hello.encode_to_vec(), bytes]).await
+}
+
+async fn answer_to_messages(collector: &Running, messages: Vec<Vec<u8>>) -> tonic::Status {
+    let stream = tokio_stream::iter(messages).chain(tokio_stream::pending());
     let mut grpc = tonic::client::Grpc::new(collector.channel.clone());
     grpc.ready().await.unwrap();
     let path = PathAndQuery::from_static("/rdmesh.collector.v1.IngestService/Report");
@@ -303,6 +307,32 @@ async fn bytes_that_are_no_message_and_messages_that_are_too_large_are_told_so()
     agent.send(1, good.failing("7")).await;
     agent.acknowledged(1).await;
     assert_eq!(collector.read("SELECT host FROM rdmesh.failures"), "gpu-02");
+}
+
+#[tokio::test]
+async fn a_first_message_that_does_not_decode_is_the_callers_fault() {
+    let collector = Running::start().await;
+    // No field at all, and a Hello whose host is no UTF-8.
+    let no_text = b"\x12\x04\x12\x02\xff\xfe".to_vec();
+    for bytes in [vec![0xFF; 64], no_text] {
+        let status = answer_to_messages(&collector, vec![bytes]).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        let told = status.message();
+        assert!(told.contains("is the client of another version?"), "{told}");
+    }
+    // Every call of the server, its health included.
+    for call in [
+        "/rdmesh.collector.v1.QueryService/Diagnose",
+        "/rdmesh.collector.v1.WireService/WatchWires",
+        "/grpc.health.v1.Health/Check",
+    ] {
+        let mut grpc = tonic::client::Grpc::new(collector.channel.clone());
+        grpc.ready().await.unwrap();
+        let request = tonic::Request::new(vec![0xFF; 64]);
+        let path = PathAndQuery::from_static(call);
+        let status = grpc.unary(request, path, Raw).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{call}: {status:?}");
+    }
 }
 
 #[tokio::test]

@@ -76,7 +76,19 @@ async fn a_sequence_beyond_all_counting_is_rejected_and_the_stream_goes_on() {
             "{reason}"
         );
     }
-    assert_eq!(collector.read("SELECT missing FROM rdmesh.agents"), "0");
+    assert_eq!(
+        collector.read("SELECT missing, rejected FROM rdmesh.agents"),
+        "0|3"
+    );
+    let ask = ListAgentsRequest::default();
+    let fleet = collector.queries().list_agents(ask).await.unwrap();
+    let reasons = &fleet.get_ref().agents[0].reasons;
+    assert!(
+        reasons
+            .iter()
+            .any(|r| r.starts_with("3 items refused; the last: sequence is ")),
+        "{reasons:?}"
+    );
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use crate::StoreError;
 use crate::ingest::tables::{drops_of, failures_of};
 use crate::ingest::write::{Progress, agents, hosts, run_ids};
-use crate::ingest::{Content, DropKind, Heartbeat, Item, RunKey, Snapshot};
+use crate::ingest::{Content, DropKind, Heartbeat, Item, NO_SEQUENCE, RunKey, Snapshot};
 
 /// Holes in a run's sequences before the oldest are closed, and separate watched
 /// intervals before the oldest are forgotten. A well-behaved agent has none or a few;
@@ -127,8 +127,10 @@ struct PerItem {
 
 impl PerItem {
     fn add(&mut self, run: i64, item: &Item) {
-        self.seq_runs.push(run);
-        self.seqs.push(item.sequence);
+        if item.sequence != NO_SEQUENCE {
+            self.seq_runs.push(run);
+            self.seqs.push(item.sequence);
+        }
         let interval = match &item.content {
             Content::Snapshot(snapshot) => snapshot.interval,
             Content::Heartbeat(heartbeat) => heartbeat.interval,

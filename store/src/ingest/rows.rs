@@ -20,12 +20,16 @@ pub struct RunKey {
     pub run_id: Uuid,
 }
 
+/// Sequence of an item that is refused because its own is none. It is counted as often as
+/// it comes.
+pub const NO_SEQUENCE: i64 = 0;
+
 /// One item of a run.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// The run that sent it.
     pub run: Arc<RunKey>,
-    /// Its sequence within the run, from 1.
+    /// Its sequence within the run, from 1; [`NO_SEQUENCE`] where it has none.
     pub sequence: i64,
     /// When it came.
     pub received_at: OffsetDateTime,
@@ -240,6 +244,8 @@ pub struct CoSignal {
     pub detail: String,
     /// RDMA device; empty: none.
     pub device: String,
+    /// What is odd about it.
+    pub marks: Vec<String>,
 }
 
 /// The probes of a host.

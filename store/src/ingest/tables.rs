@@ -79,7 +79,15 @@ const DROPS: &[&str] = columns![
     "ordinal", "kind", "function", "module", "layer", "delta", "total"
 ];
 
-const CO_SIGNALS: &[&str] = columns!["ordinal", "kind", "independent", "name", "detail", "device"];
+const CO_SIGNALS: &[&str] = columns![
+    "ordinal",
+    "kind",
+    "independent",
+    "name",
+    "detail",
+    "device",
+    "marks"
+];
 
 const WIRE_WINDOWS: &[&str] = columns![
     "to_at",
@@ -266,7 +274,8 @@ impl LargeTables {
             .boolean(signal.independent)
             .text(&signal.name)
             .text(&signal.detail)
-            .text(&signal.device);
+            .text(&signal.device)
+            .text_array(&signal.marks);
     }
 
     pub(super) fn add_wire_window(&mut self, item: &Item, window: &WireWindow) {

@@ -9,7 +9,7 @@ use crate::ingest::progress::advance_runs;
 use crate::ingest::small::{note_attempts, store_inventory, store_probes};
 use crate::ingest::tables::LargeTables;
 use crate::ingest::wires::note_wires;
-use crate::ingest::{Content, Item, RunKey};
+use crate::ingest::{Content, Item, NO_SEQUENCE, RunKey};
 use crate::partitions::week_of;
 use crate::{Store, StoreError};
 
@@ -135,7 +135,8 @@ async fn lock_and_select_new(
              FROM unnest($4::bigint[], $5::bigint[]) WITH ORDINALITY i (run, seq, item)
              JOIN locked l USING (run)
              WHERE NOT l.seqs @> i.seq
-             GROUP BY i.run, i.seq
+             -- Items without a sequence are each their own.
+             GROUP BY i.run, i.seq, CASE WHEN i.seq = $6 THEN i.item END
          )
          SELECT (SELECT count(*) FROM locked) AS known, item FROM fresh
          UNION ALL SELECT count(*), NULL FROM locked
@@ -146,6 +147,7 @@ async fn lock_and_select_new(
     .bind(run_ids(runs))
     .bind(item_runs)
     .bind(sequences)
+    .bind(NO_SEQUENCE)
     .fetch_all(&mut *connection)
     .await?;
     let known: i64 = rows.first().map_or(Ok(0), |row| row.try_get("known"))?;

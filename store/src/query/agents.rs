@@ -44,6 +44,8 @@ pub struct AgentStatus {
     pub unseen: i64,
     /// Of its last probe report; empty and 0: none came.
     pub kernel_release: String,
+    /// Whether a probe report ever came from its host.
+    pub probe_report_came: bool,
     /// Logical hooks that are served.
     pub logical_attached: i32,
     /// Logical hooks in all.
@@ -102,6 +104,7 @@ impl Store {
                                 FROM unnest(r.seqs) s)) AS missing,
                     r.rejected, r.last_rejection, r.failures, r.drops, r.unseen,
                     COALESCE(p.kernel_release, '') AS kernel_release,
+                    p.kernel_release IS NOT NULL AS probe_report_came,
                     COALESCE(p.logical_attached, 0) AS logical_attached,
                     COALESCE(p.logical_total, 0) AS logical_total,
                     COALESCE(p.obstacle, '') AS obstacle,

@@ -165,6 +165,7 @@ async fn windows_and_co_signals_are_found_by_host_and_time() {
             name: "port_down".into(),
             detail: "ACTIVE to DOWN".into(),
             device: "rxe0".into(),
+            marks: vec!["odd".into()],
         });
     }
     db.store
@@ -176,8 +177,8 @@ async fn windows_and_co_signals_are_found_by_host_and_time() {
         "gpu-09|f"
     );
     assert_eq!(
-        db.read("SELECT kind, name FROM rdmesh.co_signals"),
-        "network|port_down"
+        db.read("SELECT kind, name, marks FROM rdmesh.co_signals"),
+        "network|port_down|{odd}"
     );
     let watched = ["gpu-01".to_owned()];
     assert_eq!(
