@@ -80,6 +80,7 @@ GROUP BY c.host, c.run_id, c.function, c.module;
 -- attempt that ended before it started keeps the time between.
 CREATE VIEW rdmesh_store.attempt_windows AS
 SELECT a.job_id, a.requeue, a.restart, a.told,
+       a.started_at IS NOT NULL AS start_told, a.ended_at IS NOT NULL AS end_told,
        LEAST(b.from_at, b.to_at) AS from_at, GREATEST(b.from_at, b.to_at) AS to_at
 FROM rdmesh_store.attempts a
 CROSS JOIN LATERAL (
@@ -133,8 +134,9 @@ FROM rdmesh_store.attempts a;
 
 -- Which attempt a row belongs to:
 -- 1. the attempt that its environment or cgroup named. Where only the job is named (0/0):
---    a. by a cgroup, whose path never tells a requeue: the job's attempt that was placed on
---       the host and ran at that time, the last to begin where there are several;
+--    a. the job's attempt that was placed on the host and ran at that time; of several,
+--       0/0 itself where an environment named it, else the last to begin, because the path
+--       of a cgroup never tells a requeue;
 --    b. else the job's attempt that ran at that time, 0/0 itself first;
 -- 2. else the only attempt that was placed on the host at that time;
 -- 3. else none.
@@ -142,6 +144,15 @@ FROM rdmesh_store.attempts a;
 --
 -- The join is written once, for failures and for counts, and put into both views: a
 -- function would look at the tables with the rights of whoever reads the view.
+--
+-- Of a row that is named it says in `doubts` why it may be another attempt's: it is kept
+-- where its task says that it belongs, and marked.
+
+-- Schedulers tell whole seconds, by clocks of their own: by so much a failure may stand
+-- outside of its attempt's time.
+CREATE FUNCTION rdmesh_store.scheduler_slack() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '2 seconds' $$;
+
 DO $views$
 DECLARE
     attempt_of CONSTANT text := $join$
@@ -158,13 +169,14 @@ CROSS JOIN LATERAL (
         SELECT w.requeue, w.restart
         FROM rdmesh_store.attempt_windows w
         LEFT JOIN rdmesh_store.placements q
-            ON f.source = 2 AND q.host = f.host AND q.job_id = w.job_id
+            ON q.host = f.host AND q.job_id = w.job_id
                AND q.requeue = w.requeue AND q.restart = w.restart
         WHERE f.job_id IS NOT NULL AND f.requeue = 0 AND f.restart = 0
           AND w.job_id = f.job_id AND w.told AND f.at >= w.from_at AND f.at < w.to_at
         ORDER BY q.host IS NOT NULL DESC,
-                 CASE WHEN q.host IS NOT NULL THEN w.from_at END DESC,
-                 w.requeue = 0 AND w.restart = 0 AND q.host IS NULL DESC,
+                 CASE WHEN f.source = 2 AND q.host IS NOT NULL THEN w.from_at END DESC,
+                 w.requeue = 0 AND w.restart = 0
+                     AND NOT (f.source = 2 AND q.host IS NOT NULL) DESC,
                  w.requeue DESC, w.restart DESC
         LIMIT 1
     ) n ON true
@@ -176,6 +188,30 @@ CROSS JOIN LATERAL (
         HAVING count(*) = 1
     ) p ON true
 ) a $join$;
+    doubts CONSTANT text := $doubts$
+CASE WHEN f.job_id IS NULL THEN '{}'::text[]
+     ELSE COALESCE((
+         SELECT array_remove(ARRAY[
+             CASE WHEN w.start_told AND f.at < w.from_at - rdmesh_store.scheduler_slack()
+                  THEN 'it came before its attempt started' END,
+             CASE WHEN f.at >= w.to_at + rdmesh_store.scheduler_slack()
+                  THEN 'it came after ' || CASE WHEN w.end_told THEN 'its attempt ended'
+                       ELSE 'the next attempt of its job started' END END,
+             CASE WHEN EXISTS (SELECT FROM rdmesh_store.placements q
+                               WHERE q.job_id = w.job_id AND q.requeue = w.requeue
+                                 AND q.restart = w.restart)
+                   AND NOT EXISTS (SELECT FROM rdmesh_store.placements q
+                                   WHERE q.job_id = w.job_id AND q.requeue = w.requeue
+                                     AND q.restart = w.restart AND q.host = f.host)
+                  THEN 'its attempt was not placed on this host' END], NULL)
+         FROM rdmesh_store.attempt_windows w
+         WHERE w.job_id = f.job_id AND w.requeue = a.requeue AND w.restart = a.restart
+           AND w.told),
+         CASE WHEN f.requeue = 0 AND f.restart = 0
+                   AND EXISTS (SELECT FROM rdmesh_store.attempts o
+                               WHERE o.job_id = f.job_id AND o.told)
+              THEN ARRAY['its task names the job alone, and no attempt of it is known to have run then']
+         END, '{}') END $doubts$;
 BEGIN
     EXECUTE $view$
 CREATE VIEW rdmesh_store.joined_failures AS
@@ -184,7 +220,7 @@ SELECT f.host, f.at, f.run_id, f.seq, f.ordinal, f.last_at, f.host_first_at, f.h
        f.netdev, f.pci_address, f.tgid, f.tid, f.comm, f.cgroup_path,
        f.job_id AS named_job_id, a.job_id, a.requeue, a.restart,
        f.rank, f.local_rank, a.source,
-       f.expected, f.swallowed, f.incomplete, f.marks, f.arguments
+       f.expected, f.swallowed, f.incomplete, f.marks, f.arguments, $view$ || doubts || $view$ AS doubts
 FROM rdmesh_store.failures f $view$ || attempt_of;
     EXECUTE $view$
 CREATE VIEW rdmesh_store.joined_counts AS
@@ -194,3 +230,52 @@ SELECT f.host, f.at, f.run_id, f.seq, f.ordinal, f.function, f.module, f.layer, 
 FROM rdmesh_store.failure_counts f $view$ || attempt_of
         || ' WHERE f.cgroup_path IS NOT NULL';
 END $views$;
+
+-- The times in which an attempt alone was placed on a host: rows of these times that
+-- nobody named are its own (rule 2 above).
+CREATE VIEW rdmesh_store.sole_spans AS
+SELECT p.job_id, p.requeue, p.restart, p.host, lower(s.span) AS from_at, upper(s.span) AS to_at
+FROM rdmesh_store.placements p
+JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
+CROSS JOIN LATERAL unnest(
+    tstzmultirange(tstzrange(w.from_at, w.to_at)) - COALESCE((
+        SELECT range_agg(tstzrange(v.from_at, v.to_at))
+        FROM rdmesh_store.placements q
+        JOIN rdmesh_store.attempt_windows v USING (job_id, requeue, restart)
+        WHERE q.host = p.host AND (q.job_id, q.requeue, q.restart) <> (p.job_id, p.requeue, p.restart)
+          AND v.from_at < w.to_at AND v.to_at > w.from_at), '{}')
+) s (span);
+
+-- The rows of the joined views that have an attempt, to count them. Asked for by job: rows
+-- that name it are found by index, the others by the times in which it was alone, so that
+-- no placement is looked at for each row. OFFSET 0 keeps it so: Postgres would read all
+-- rows of a host and compare their times afterwards, because it takes the times in which
+-- an attempt was alone for a hundred.
+CREATE VIEW rdmesh_store.attempt_failures AS
+SELECT f.host, f.at, f.run_id, f.seq, f.ordinal, f.functions, f.errnos, f.device, f.expected,
+       f.named_job_id AS job_id, f.requeue, f.restart
+FROM rdmesh_store.joined_failures f WHERE f.named_job_id IS NOT NULL
+UNION ALL
+SELECT s.host, f.at, f.run_id, f.seq, f.ordinal, f.functions, f.errnos, f.device, f.expected,
+       s.job_id, s.requeue, s.restart
+FROM rdmesh_store.sole_spans s
+CROSS JOIN LATERAL (
+    SELECT * FROM rdmesh_store.failures r
+    WHERE r.host = s.host AND r.at >= s.from_at AND r.at < s.to_at AND r.job_id IS NULL
+    OFFSET 0
+) f;
+
+CREATE VIEW rdmesh_store.attempt_counts AS
+SELECT c.host, c.function, c.module, c.layer, c.errno, c.delta,
+       c.named_job_id AS job_id, c.requeue, c.restart
+FROM rdmesh_store.joined_counts c WHERE c.named_job_id IS NOT NULL
+UNION ALL
+SELECT s.host, c.function, c.module, c.layer, c.errno, c.delta,
+       s.job_id, s.requeue, s.restart
+FROM rdmesh_store.sole_spans s
+CROSS JOIN LATERAL (
+    SELECT * FROM rdmesh_store.failure_counts r
+    WHERE r.host = s.host AND r.at >= s.from_at AND r.at < s.to_at
+      AND r.job_id IS NULL AND r.cgroup_path IS NOT NULL
+    OFFSET 0
+) c;

@@ -1,10 +1,9 @@
 //! All that a diagnosis looks at, and the verdicts that came of it.
 
-use sqlx::{Postgres, QueryBuilder, Row};
+use sqlx::Row;
 use time::OffsetDateTime;
 
 use crate::jobs::{AttemptKey, key_of};
-use crate::query::push_candidates;
 use crate::{Store, StoreError};
 
 /// Failing returns of an attempt by host, function and errno: exact.
@@ -138,23 +137,19 @@ impl Store {
     /// # Errors
     /// When Postgres is away.
     pub async fn totals_of(&self, key: &AttemptKey) -> Result<Vec<Total>, StoreError> {
-        let mut query = QueryBuilder::<Postgres>::new(
+        let totals = sqlx::query_as(
             "SELECT host, function, module, layer, errno, rdmesh_store.bounded(sum(delta)) AS count
-             FROM rdmesh_store.joined_counts WHERE true",
-        );
-        push_candidates(&mut query, &key.job_id);
-        query.push(" AND job_id = ").push_bind(&key.job_id);
-        query
-            .push(" AND requeue = ")
-            .push_bind(i64::from(key.requeue));
-        query
-            .push(" AND restart = ")
-            .push_bind(i64::from(key.restart));
-        query.push(
-            " GROUP BY host, function, module, layer, errno
-              ORDER BY count DESC, host, layer, function, errno",
-        );
-        Ok(query.build_query_as().fetch_all(&self.pool).await?)
+             FROM rdmesh_store.attempt_counts
+             WHERE job_id = $1 AND requeue = $2 AND restart = $3
+             GROUP BY host, function, module, layer, errno
+             ORDER BY count DESC, host, layer, function, errno",
+        )
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(totals)
     }
 
     /// What was watched on `hosts` in `from` … `to`.

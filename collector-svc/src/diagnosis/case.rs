@@ -77,6 +77,8 @@ pub struct Chain {
     pub rank: Option<i32>,
     /// What a rule of the tracer or the assembler says of it.
     pub flags: ChainFlags,
+    /// Why it may be another attempt's; empty: nothing speaks against this one.
+    pub doubts: Vec<String>,
     /// What the arguments of one such call said.
     pub arguments: Arguments,
 }

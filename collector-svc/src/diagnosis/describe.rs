@@ -52,10 +52,7 @@ fn weigh_outcome(verdict: &mut Verdict, case: &Case) {
     if case.state != JobState::Completed || !found {
         return;
     }
-    verdict.confidence = match verdict.confidence {
-        Confidence::High => Confidence::Medium,
-        _ => Confidence::Low,
-    };
+    verdict.lower_confidence();
     verdict
         .against
         .push("the attempt completed all the same".to_owned());
@@ -84,7 +81,8 @@ fn decided(deciding: &Deciding<'_>, case: &Case) -> Verdict {
     verdict.evidence.extend(changes(chain));
     verdict.evidence.extend(later(deciding));
     verdict.evidence.extend(totals(chain, case));
-    verdict.against = finding.against;
+    verdict.weigh_doubts(chain);
+    verdict.against.extend(finding.against);
     verdict.against.extend(signals_before(case, chain.first_at));
     verdict
 }

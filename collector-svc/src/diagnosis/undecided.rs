@@ -37,7 +37,10 @@ pub(super) fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
         ),
     ];
     verdict.evidence.extend(totals(chain, case));
-    verdict.against = vec!["no call of the attempt failed towards the application".to_owned()];
+    verdict.weigh_doubts(chain);
+    verdict
+        .against
+        .push("no call of the attempt failed towards the application".to_owned());
     verdict.against.extend(signals_before(case, chain.first_at));
     verdict
 }
@@ -114,7 +117,8 @@ fn from_signal(signal: &Signal) -> Verdict {
         CoSignalKind::Network => VerdictClass::Network,
         CoSignalKind::Device => VerdictClass::Device,
         CoSignalKind::Process => VerdictClass::Process,
-        CoSignalKind::Host | CoSignalKind::Unspecified => VerdictClass::Host,
+        CoSignalKind::Host => VerdictClass::Host,
+        CoSignalKind::Unspecified => VerdictClass::CannotTell,
     };
     let mut verdict = nothing(class);
     verdict.rule = "co-signal-without-failure";
@@ -123,7 +127,10 @@ fn from_signal(signal: &Signal) -> Verdict {
         verdict.devices = vec![signal.device.clone()];
     }
     verdict.first_at = Some(signal.at);
-    verdict.confidence = Confidence::Medium;
+    verdict.confidence = match signal.kind {
+        CoSignalKind::Unspecified => Confidence::Low,
+        _ => Confidence::Medium,
+    };
     verdict.summary = format!("No call to the kernel failed, and {}.", signal_line(signal));
     verdict.evidence = vec![format!("{} {}", moment(signal.at), signal_line(signal))];
     verdict

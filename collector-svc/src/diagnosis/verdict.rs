@@ -4,7 +4,7 @@ use rdmesh_proto::collector::v1::{Confidence, VerdictClass};
 use rdmesh_proto::common::v1::{Layer, Verb};
 use time::OffsetDateTime;
 
-use crate::diagnosis::Step;
+use crate::diagnosis::{Chain, Step};
 
 /// The names are those of gRPC, JSON and SQL.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,4 +53,26 @@ pub struct Verdict {
     pub failures_looked_at: u64,
     /// Failures that the attempt has.
     pub failures_total: u64,
+}
+
+impl Verdict {
+    /// One step less sure.
+    pub(super) fn lower_confidence(&mut self) {
+        self.confidence = match self.confidence {
+            Confidence::High => Confidence::Medium,
+            _ => Confidence::Low,
+        };
+    }
+
+    /// Where the failure that decided may be another attempt's, says so and is less sure.
+    pub(super) fn weigh_doubts(&mut self, deciding: &Chain) {
+        if deciding.doubts.is_empty() {
+            return;
+        }
+        self.lower_confidence();
+        self.against.push(format!(
+            "the deciding failure may be another attempt's: {}",
+            deciding.doubts.join("; ")
+        ));
+    }
 }

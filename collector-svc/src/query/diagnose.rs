@@ -27,6 +27,8 @@ use crate::{names, times};
 /// Failures that a diagnosis looks at, the first by time: what decides comes first, and
 /// a storm of one signature is a few rows a snapshot.
 const FAILURES_MAX: u32 = 5_000;
+/// Bytes of them: some six times what so many usual ones have.
+const FAILURES_MAX_BYTES: usize = 32 << 20;
 /// Co-signals that a diagnosis looks at.
 const SIGNALS_MAX: u32 = 1_000;
 /// How long before the start, or the first failure, a co-signal still counts.
@@ -63,13 +65,13 @@ pub async fn diagnose_attempt(
         restart: Some(key.restart),
         include_expected: true,
         oldest_first: true,
-        limit: FAILURES_MAX + 1,
+        limit: FAILURES_MAX,
         ..FailureFilter::default()
     };
-    let mut failures = store.list_failures(&filter).await?;
-    let cut = crate::query::page::cut(&mut failures, FAILURES_MAX + 1);
+    let found = store.list_failures(&filter, FAILURES_MAX_BYTES).await?;
+    let failures = found.failures;
     let looked_at = u64::try_from(failures.len()).unwrap_or(u64::MAX);
-    let counted = if cut {
+    let counted = if found.more {
         store.count_failures(&filter).await?
     } else {
         0
@@ -213,6 +215,7 @@ fn chain(failure: &Failure) -> Chain {
             swallowed: failure.swallowed,
             incomplete: failure.incomplete,
         },
+        doubts: failure.doubts.clone(),
         arguments,
     }
 }

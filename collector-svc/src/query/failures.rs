@@ -85,7 +85,6 @@ pub(crate) fn filter(request: &ListFailuresRequest) -> Result<FailureFilter, Bad
         include_expected: request.include_expected,
         oldest_first: false,
         after: page::read_failures_token(&request.page_token)?,
-        // One more than asked for tells whether there is a next page.
-        limit: page::size(request.page_size, page::ROWS_DEFAULT, page::ROWS_MAX)? + 1,
+        limit: page::size(request.page_size, page::ROWS_DEFAULT, page::ROWS_MAX)?,
     })
 }

@@ -32,6 +32,19 @@ pub(crate) fn size(asked: u32, default: u32, most: u32) -> Result<u32, BadReques
     }
 }
 
+/// As many of `rows` as fit into `max_bytes` of a message.
+pub(crate) fn fitting<T: prost::Message>(
+    rows: impl Iterator<Item = T>,
+    max_bytes: usize,
+) -> Vec<T> {
+    let mut left = max_bytes;
+    rows.map_while(|row| {
+        left = left.checked_sub(row.encoded_len())?;
+        Some(row)
+    })
+    .collect()
+}
+
 /// Cuts what was read down to the page; `limit` is one more than its size. Returns
 /// whether there is more.
 pub(crate) fn cut<T>(rows: &mut Vec<T>, limit: u32) -> bool {
@@ -164,6 +177,14 @@ mod tests {
         );
         assert_eq!(read_offset_token(&offset_token(5)).unwrap(), 5);
         assert_eq!(read_jobs_token("").unwrap(), None);
+    }
+
+    #[test]
+    fn rows_fit_into_their_bytes() {
+        let rows = vec!["0123456789".to_owned(); 5];
+        // Each has its ten bytes, a tag and a length.
+        assert_eq!(fitting(rows.clone().into_iter(), 36).len(), 3);
+        assert_eq!(fitting(rows.into_iter(), usize::MAX).len(), 5);
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::{attempt, jobs, status, times};
 const AGENTS_DEFAULT: u32 = 1_000;
 /// Agents of a page at most: some 3 MB.
 const AGENTS_MAX: u32 = 10_000;
+/// Size of a page of failures: gRPC clients take 4 MiB unless told otherwise. A thousand
+/// usual failures have half a megabyte; rows with the longest texts make shorter pages.
+const PAGE_MAX_BYTES: usize = 3 << 20;
 /// Failures that come with a verdict: more than a person reads; ListFailures has all.
 const FAILURES_WITH_VERDICT: usize = 200;
 /// Totals that come with a verdict, the largest first.
@@ -45,16 +48,15 @@ impl QueryService for Queries {
         let filter =
             failures::filter(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
         let store = self.backing.store()?;
-        let mut found = store
-            .list_failures(&filter)
+        let found = store
+            .list_failures(&filter, PAGE_MAX_BYTES)
             .await
             .map_err(|e| status::from_store(&e))?;
-        let more = page::cut(&mut found, filter.limit);
-        let next_page_token = match found.last() {
-            Some(last) if more => page::failures_token(&last.cursor),
+        let next_page_token = match found.failures.last() {
+            Some(last) if found.more => page::failures_token(&last.cursor),
             _ => String::new(),
         };
-        let failures = found.into_iter().map(failures::to_proto).collect();
+        let failures = found.failures.into_iter().map(failures::to_proto).collect();
         Ok(Response::new(ListFailuresResponse {
             failures,
             next_page_token,
@@ -76,11 +78,12 @@ impl QueryService for Queries {
         let job = jobs::with_placements(store, found).await?;
         let failures = diagnosed.failures.into_iter().take(FAILURES_WITH_VERDICT);
         let totals = diagnosed.totals.into_iter().take(TOTALS_WITH_VERDICT);
+        let share = PAGE_MAX_BYTES / 2;
         Ok(Response::new(DiagnoseResponse {
             job: Some(job),
             verdict: Some(diagnose::verdict_to_proto(diagnosed.verdict)),
-            failures: failures.map(failures::to_proto).collect(),
-            totals: totals.map(diagnose::total_to_proto).collect(),
+            failures: page::fitting(failures.map(failures::to_proto), share),
+            totals: page::fitting(totals.map(diagnose::total_to_proto), share),
             unseen: diagnosed.unseen,
         }))
     }

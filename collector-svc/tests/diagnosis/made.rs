@@ -48,6 +48,7 @@ pub(crate) fn chain(verb: Verb, errno: i32, steps: &[(&str, &str, Layer)]) -> Ch
         comm: "python".into(),
         rank: Some(3),
         flags: ChainFlags::default(),
+        doubts: Vec::new(),
         arguments: Arguments::default(),
     }
 }

@@ -35,6 +35,27 @@ fn an_attempt_that_completed_speaks_against_its_failure() {
 }
 
 #[test]
+fn a_failure_that_may_be_another_attempts_says_so() {
+    let sure = diagnose(&case(vec![reg_mr(14)]));
+    let mut doubted = reg_mr(14);
+    doubted.doubts = vec![
+        "it came before its attempt started".to_owned(),
+        "its attempt was not placed on this host".to_owned(),
+    ];
+    let mut swallowed = doubted.clone();
+    let verdict = diagnose(&case(vec![doubted]));
+    let line = "the deciding failure may be another attempt's: it came before its attempt \
+                started; its attempt was not placed on this host";
+    assert_eq!(verdict.against[0], line);
+    assert_eq!(
+        (sure.confidence, verdict.confidence),
+        (Confidence::High, Confidence::Medium)
+    );
+    swallowed.flags.swallowed = true;
+    assert_eq!(diagnose(&case(vec![swallowed])).against[0], line);
+}
+
+#[test]
 fn counters_say_why_a_row_that_stands_there_decides_nothing() {
     let mut expected = reg_mr(14);
     expected.flags.expected = true;

@@ -8,6 +8,8 @@ mod clocks;
 mod ingest;
 mod jobs;
 mod made;
+mod many;
+mod odd_values;
 mod outage;
 mod program;
 mod queries;

@@ -3,6 +3,7 @@
 use sqlx::types::Uuid;
 use sqlx::{Postgres, QueryBuilder, Row};
 use time::OffsetDateTime;
+use tokio_stream::StreamExt;
 
 use crate::ingest::Step;
 use crate::jobs::{AttemptKey, key_of};
@@ -55,10 +56,39 @@ pub struct Failure {
     pub incomplete: bool,
     /// What is odd about the row.
     pub marks: Vec<String>,
+    /// Those of them that say why it may be another attempt's.
+    pub doubts: Vec<String>,
     /// What the arguments of one such call said, as a JSON object.
     pub arguments: Option<String>,
     /// Its place in lists.
     pub cursor: FailureCursor,
+}
+
+impl Failure {
+    /// Bytes of its texts, and some for each number: not less than what it has on the wire.
+    fn bytes(&self) -> usize {
+        /// Numbers, times and tags of a row, and of a step, whose errno has a name besides.
+        const NUMBERS: usize = 128;
+        let steps = self.steps.iter();
+        let texts = [
+            &self.host,
+            &self.driver,
+            &self.device,
+            &self.netdev,
+            &self.pci_address,
+            &self.comm,
+            &self.cgroup_path,
+        ];
+        let marks = self.marks.iter().map(|mark| mark.len() + 8);
+        NUMBERS
+            + texts.iter().map(|text| text.len()).sum::<usize>()
+            + self.attempt.as_ref().map_or(0, |key| key.job_id.len())
+            + self.arguments.as_ref().map_or(0, String::len)
+            + marks.sum::<usize>()
+            + steps
+                .map(|step| step.function.len() + step.module.len() + NUMBERS)
+                .sum::<usize>()
+    }
 }
 
 /// A place in a list of failures.
@@ -109,31 +139,69 @@ pub struct FailureFilter {
 
 const COLUMNS: &str = "host, at, run_id, seq, ordinal, last_at, count, verb, functions, modules,
     layers, errnos, driver, device, netdev, pci_address, tgid, tid, comm, cgroup_path, rank,
-    local_rank, job_id, requeue, restart, source, expected, swallowed, incomplete, marks,
-    arguments::text AS arguments";
+    local_rank, job_id, requeue, restart, source, expected, swallowed, incomplete,
+    marks || doubts AS marks, doubts, arguments::text AS arguments";
 
-/// Rows that are counted at most. Whose a row is that names no job takes some 50 µs to find
-/// on a host with 40 placements: this many take 3 seconds.
+/// Rows that are counted at most: a person reads no more of a number than that there are
+/// many. Of a job they are counted in a quarter of a second; of a host with 40 placements,
+/// where no task names its job, in 3 seconds.
 pub const COUNTED_MAX: i64 = 50_000;
 
+/// Failures up to a number and to a size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailurePage {
+    /// In the order that was asked for.
+    pub failures: Vec<Failure>,
+    /// Whether there are others after them.
+    pub more: bool,
+}
+
 impl Store {
-    /// Failures by any of the filters.
+    /// Failures by any of the filters, as many as its limit says and no more than
+    /// `max_bytes` of texts hold; at least one where there is any. Of what does not fit
+    /// nothing is kept in memory.
     ///
     /// # Errors
     /// When Postgres is away, or the query ran longer than it may.
-    pub async fn list_failures(&self, filter: &FailureFilter) -> Result<Vec<Failure>, StoreError> {
+    pub async fn list_failures(
+        &self,
+        filter: &FailureFilter,
+        max_bytes: usize,
+    ) -> Result<FailurePage, StoreError> {
         let mut query = QueryBuilder::<Postgres>::new(format!(
             "SELECT {COLUMNS} FROM rdmesh_store.joined_failures WHERE true"
         ));
+        if let Some(job_id) = &filter.job_id {
+            push_candidates(&mut query, job_id);
+        }
         push_filter(&mut query, filter);
         query.push(if filter.oldest_first {
             " ORDER BY at, host, run_id, seq, ordinal"
         } else {
             " ORDER BY at DESC, host DESC, run_id DESC, seq DESC, ordinal DESC"
         });
-        query.push(" LIMIT ").push_bind(i64::from(filter.limit));
-        let rows = query.build().fetch_all(&self.pool).await?;
-        rows.iter().map(failure).collect()
+        // One more than asked for tells whether there is more.
+        query
+            .push(" LIMIT ")
+            .push_bind(i64::from(filter.limit).saturating_add(1));
+        let mut rows = query.build().fetch(&self.pool);
+        let mut page = FailurePage {
+            failures: Vec::new(),
+            more: false,
+        };
+        let most = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+        let mut bytes = 0_usize;
+        while let Some(row) = rows.try_next().await? {
+            let next = failure(&row)?;
+            bytes = bytes.saturating_add(next.bytes());
+            let full = page.failures.len() >= most || bytes > max_bytes;
+            if full && !page.failures.is_empty() {
+                page.more = true;
+                break;
+            }
+            page.failures.push(next);
+        }
+        Ok(page)
     }
 
     /// How many rows the filter finds, of [`COUNTED_MAX`] at most; its own limit does not
@@ -142,9 +210,14 @@ impl Store {
     /// # Errors
     /// When Postgres is away, or the query ran longer than it may.
     pub async fn count_failures(&self, filter: &FailureFilter) -> Result<i64, StoreError> {
-        let mut query = QueryBuilder::<Postgres>::new(
-            "SELECT count(*) FROM (SELECT FROM rdmesh_store.joined_failures WHERE true",
-        );
+        // A job's rows are found without the join of each of them.
+        let view = match filter.job_id {
+            Some(_) => "attempt_failures",
+            None => "joined_failures",
+        };
+        let mut query = QueryBuilder::<Postgres>::new(format!(
+            "SELECT count(*) FROM (SELECT FROM rdmesh_store.{view} WHERE true"
+        ));
         push_filter(&mut query, filter);
         query.push(" LIMIT ").push_bind(COUNTED_MAX).push(") f");
         Ok(query.build_query_scalar().fetch_one(&self.pool).await?)
@@ -193,12 +266,8 @@ fn push_filter<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFi
     }
 }
 
-/// The join gives the attempt; the condition before it lets Postgres find the
-/// candidates by index: rows that name the job, and rows that name none on hosts and
-/// at times where the job was placed.
 fn push_job<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFilter) {
     let Some(job_id) = &filter.job_id else { return };
-    push_candidates(query, job_id);
     query.push(" AND job_id = ").push_bind(job_id);
     if let Some(requeue) = filter.requeue {
         query.push(" AND requeue = ").push_bind(i64::from(requeue));
@@ -208,8 +277,10 @@ fn push_job<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFilte
     }
 }
 
-/// Rows that can belong to `job_id` at all.
-pub(crate) fn push_candidates<'a>(query: &mut QueryBuilder<'a, Postgres>, job_id: &'a str) {
+/// Rows that can belong to `job_id` at all. The join gives the attempt; this condition
+/// beside it lets Postgres find the candidates by index: rows that name the job, and rows
+/// that name none on hosts and at times where the job was placed.
+fn push_candidates<'a>(query: &mut QueryBuilder<'a, Postgres>, job_id: &'a str) {
     query.push(" AND (named_job_id = ").push_bind(job_id);
     query.push(" OR (named_job_id IS NULL AND host = ANY (ARRAY(");
     query.push("SELECT p.host FROM rdmesh_store.placements p WHERE p.job_id = ");
@@ -272,6 +343,7 @@ fn failure(row: &sqlx::postgres::PgRow) -> Result<Failure, StoreError> {
         swallowed: row.try_get("swallowed")?,
         incomplete: row.try_get("incomplete")?,
         marks: row.try_get("marks")?,
+        doubts: row.try_get("doubts")?,
         arguments: row.try_get("arguments")?,
         cursor: FailureCursor {
             at,

@@ -7,8 +7,7 @@ mod wires;
 
 pub use agents::{AgentStatus, ProbeCount, StoredReport};
 pub use ambiguous::Ambiguous;
-pub(crate) use failures::push_candidates;
-pub use failures::{COUNTED_MAX, Failure, FailureCursor, FailureFilter};
+pub use failures::{COUNTED_MAX, Failure, FailureCursor, FailureFilter, FailurePage};
 pub use wires::{
     Comparison, FleetWire, Microseconds, Shaper, Span, SpanSummary, StoredWindow, WindowPlaces,
     WireFilter,

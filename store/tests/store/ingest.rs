@@ -40,7 +40,7 @@ async fn a_failure_is_seen_by_sql_and_by_query_as_it_was_sent() {
         limit: 10,
         ..FailureFilter::default()
     };
-    let listed = db.store.list_failures(&filter).await.unwrap();
+    let listed = db.failures(&filter).await;
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].first_at, at(5));
     assert_eq!(listed[0].steps.len(), 3);
@@ -277,16 +277,13 @@ async fn failures_are_paged_in_order_and_filtered() {
         limit: 3,
         ..FailureFilter::default()
     };
-    let page = db.store.list_failures(&filter).await.unwrap();
+    let page = db.failures(&filter).await;
     let ordinals = |page: &[rdmesh_store::query::Failure]| {
         page.iter().map(|f| f.cursor.ordinal).collect::<Vec<_>>()
     };
     assert_eq!(ordinals(&page), [3, 2, 1]);
     filter.after = Some(page[2].cursor.clone());
-    assert_eq!(
-        ordinals(&db.store.list_failures(&filter).await.unwrap()),
-        [0]
-    );
+    assert_eq!(ordinals(&db.failures(&filter).await), [0]);
     let all = FailureFilter {
         limit: 9,
         include_expected: true,
@@ -298,19 +295,13 @@ async fn failures_are_paged_in_order_and_filtered() {
         to: Some(at(3)),
         ..FailureFilter::default()
     };
-    assert_eq!(
-        ordinals(&db.store.list_failures(&all).await.unwrap()),
-        [0, 1, 2, 3, 4]
-    );
+    assert_eq!(ordinals(&db.failures(&all).await), [0, 1, 2, 3, 4]);
     let device = FailureFilter {
         device: Some("mlx5_0".into()),
         limit: 9,
         ..Default::default()
     };
-    assert_eq!(
-        ordinals(&db.store.list_failures(&device).await.unwrap()),
-        [3]
-    );
+    assert_eq!(ordinals(&db.failures(&device).await), [3]);
     assert_eq!(db.store.count_failures(&device).await.unwrap(), 1);
     assert_eq!(db.store.count_failures(&all).await.unwrap(), 5);
 }

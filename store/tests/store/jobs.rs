@@ -159,7 +159,7 @@ async fn metadata_that_comes_after_the_failures_joins_all_the_same() {
         limit: 9,
         ..Default::default()
     };
-    let listed = db.store.list_failures(&of_job).await.unwrap();
+    let listed = db.failures(&of_job).await;
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].attempt, Some(attempt("7", 2)));
 }

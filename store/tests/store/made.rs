@@ -8,6 +8,7 @@ use rdmesh_store::ingest::{
     RunKey, Snapshot, Step, WireWindow,
 };
 use rdmesh_store::jobs::{AttemptKey, Placement, Start};
+use rdmesh_store::query::{Failure, FailureFilter};
 use rdmesh_store::{ReaderRole, Store, StoreOptions};
 use rdmesh_test_postgres::Cluster;
 use sqlx::types::Uuid;
@@ -40,6 +41,12 @@ impl Database {
             .unwrap()
             .trim()
             .to_owned()
+    }
+
+    /// Failures, all of them in one page.
+    pub(crate) async fn failures(&self, filter: &FailureFilter) -> Vec<Failure> {
+        let page = self.store.list_failures(filter, usize::MAX).await.unwrap();
+        page.failures
     }
 
     /// As the owner sees them.

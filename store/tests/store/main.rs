@@ -9,4 +9,5 @@ mod made;
 mod partitions;
 mod reports;
 mod schema;
+mod whose;
 mod wires;
