@@ -3,7 +3,7 @@
 #   make demo          a real kernel failure, traced, joined with its job, explained
 #   make test          all tests
 #
-# and for those who work on rdmesh: lint, fuzz, bench, fresh-check, clean.
+# and for those who work on rdmesh: lint, fuzz, bench, dpdk24, fresh-check, clean.
 
 SHELL := /bin/bash
 CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
@@ -11,7 +11,7 @@ CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
 export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
 BIN := target/release
 
-.PHONY: help setup build demo test lint fmt fuzz bench fresh-check clean
+.PHONY: help setup build demo test lint fmt fuzz bench dpdk24 fresh-check clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
@@ -54,6 +54,10 @@ fuzz:
 # ONLY=<area> runs one area: lab, tracer, shaper. The shaper needs root.
 bench: build
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
+
+# The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
+dpdk24:
+	shaper-svc/tests/dpdk24.sh
 
 # The two commands above in a chroot that holds a fresh Debian and nothing else.
 fresh-check:
