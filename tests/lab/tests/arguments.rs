@@ -34,6 +34,8 @@ struct Case {
     verbs: Verbs,
     errno: i32,
     also: Value,
+    /// What no function of the chain knows.
+    untold: &'static [&'static str],
     limited: bool,
 }
 
@@ -42,6 +44,7 @@ fn case(scenario: &str, errno: i32, also: Value) -> Case {
         verbs: Verbs::new(scenario),
         errno,
         also,
+        untold: &[],
         limited: false,
     }
 }
@@ -57,7 +60,11 @@ fn cases() -> Vec<Case> {
         case("write-modify-qp-einval", EINVAL, json!({})),
         // Soft-RoCE has RoCE v2 alone.
         case("modify-qp-path", EINVAL, json!({ "gid_type": 2 })),
-        case("modify-qp-empty-gid", ENODATA, json!({})),
+        // The driver, which alone knows the state, is never reached.
+        Case {
+            untold: &["current_state"],
+            ..case("modify-qp-empty-gid", ENODATA, json!({}))
+        },
         case("create-qp-over-limits", EINVAL, json!({})),
         case("create-cq-over-limits", EINVAL, json!({})),
         case("create-ah-empty-gid", ENODATA, json!({})),
@@ -303,6 +310,9 @@ async fn asked_is_told(kernel: Kernel) -> Result<()> {
         let asked = report.asked.context("the scenario does not say")?;
         let mut wanted = asked.as_object().cloned().unwrap_or_default();
         wanted.extend(case.also.as_object().cloned().unwrap_or_default());
+        for name in case.untold {
+            wanted.remove(*name);
+        }
         let seen = failure_of(&mut watch, report.pid).await?;
         check_steps(&seen, &wanted).with_context(|| format!("{:?}: {seen:?}", case.verbs))?;
         check_stored(&lab, &job, &wanted)

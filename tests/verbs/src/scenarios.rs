@@ -44,9 +44,10 @@ pub(crate) enum Scenario {
     WriteRegMrEfault,
     /// As modify-qp-bad-transition, by the old write() ABI.
     WriteModifyQpEinval,
-    /// Move a queue pair from RESET to RTR with a whole path: EINVAL.
+    /// Move a queue pair from INIT to RTR with a path and without the peer's queue pair:
+    /// EINVAL.
     ModifyQpPath,
-    /// Move a queue pair from RESET to RTR through an empty slot of the GID table: ENODATA.
+    /// Move a queue pair from INIT to RTR through an empty slot of the GID table: ENODATA.
     ModifyQpEmptyGid,
     /// Register an address that maps what --mapping says: EFAULT.
     RegMrMapping,
@@ -191,9 +192,16 @@ fn modify_qp(
     let qp = pd
         .create_qp(&cq, u32::from(QUEUE_ENTRIES))
         .context("create_qp")?;
+    let from = match wanted.path {
+        Some(_) => State::Init,
+        None => State::Reset,
+    };
+    if wanted.path.is_some() {
+        qp.modify(&Wanted::state(State::Init)).context("INIT")?;
+    }
     let mut asked = json!({
         "qp_number": qp.number(),
-        "current_state": State::Reset.number(),
+        "current_state": from.number(),
         "asked_state": wanted.state.number(),
         "attribute_mask": wanted.mask(),
     });

@@ -57,7 +57,7 @@ impl Wanted {
         Self { state, path: None }
     }
 
-    /// Ready to receive from a peer.
+    /// Ready to receive from a peer, but for one attribute.
     pub(crate) fn path(sgid_index: u8, peer: Ipv6Addr) -> Self {
         Self {
             state: State::ReadyToReceive,
@@ -74,11 +74,11 @@ impl Wanted {
                     | sys::IBV_QP_PORT
                     | sys::IBV_QP_ACCESS_FLAGS
             }
+            // The peer's queue pair, which this state needs too, is left out.
             State::ReadyToReceive => {
                 sys::IBV_QP_STATE
                     | sys::IBV_QP_AV
                     | sys::IBV_QP_PATH_MTU
-                    | sys::IBV_QP_DEST_QPN
                     | sys::IBV_QP_RQ_PSN
                     | sys::IBV_QP_MAX_DEST_RD_ATOMIC
                     | sys::IBV_QP_MIN_RNR_TIMER
@@ -324,7 +324,6 @@ impl Qp<'_> {
             qp_state: wanted.state.number(),
             port_num: 1,
             path_mtu: sys::IBV_MTU_1024,
-            dest_qp_num: 1,
             ..Default::default()
         };
         if let Some((sgid_index, peer)) = wanted.path {
