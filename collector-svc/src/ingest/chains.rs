@@ -7,13 +7,16 @@ use rdmesh_store::ingest::{Chain, Interval};
 use crate::ingest::arguments;
 use crate::ingest::columns::{Refusal, Table};
 use crate::ingest::limits::{RECORDS_MAX, ROWS_MAX};
-use crate::ingest::marks::{MOVED, Marks, ONE_CALL};
+use crate::ingest::marks::{MOVED, Marks};
 use crate::ingest::tables::Tables;
 use crate::ingest::timeline::Timeline;
 
 /// Bits of ChainColumns.marks that this collector knows.
 const KNOWN_BITS: u32 =
     ChainMark::Expected as u32 | ChainMark::Swallowed as u32 | ChainMark::Incomplete as u32;
+
+/// A neighbour did not answer (include/uapi/asm-generic/errno.h).
+const ETIMEDOUT: i32 = 110;
 
 /// What the chains of a snapshot share.
 pub(crate) struct Around<'a> {
@@ -91,8 +94,9 @@ fn chain(
     }
     let interval = (around.interval.from_boot_ns, around.interval.to_boot_ns);
     marks.interval((first_ns, last_ns), interval);
-    if calls == 1 && first_ns != last_ns {
-        marks.add(ONE_CALL);
+    if calls == 1 {
+        let waited = signature.steps.iter().any(|step| step.errno == ETIMEDOUT);
+        marks.one_call((first_ns, last_ns), waited);
     }
     let odd = [&signature.odd, &task.odd, &cgroup.odd];
     odd.into_iter().for_each(|odd| marks.add_all(odd));

@@ -38,8 +38,9 @@ pub(crate) const LONG_BEFORE: &str =
 pub(crate) const BEGAN_LONG_BEFORE: &str =
     "it began more than 60 seconds before its snapshot's interval";
 
-/// A row that counts one call but tells two times.
-pub(crate) const ONE_CALL: &str = "it counts one call, and its first and last time differ";
+/// A row that counts one call but tells the times of several.
+pub(crate) const ONE_CALL: &str =
+    "it counts one call, and its times lie further apart than those of one call";
 /// A snapshot of a longer time than any tracer gathers.
 pub(crate) const LONG_INTERVAL: &str =
     "its snapshot's interval is longer than 10 minutes; only the last 10 count as watched";
@@ -54,6 +55,13 @@ const ENDED_BEFORE_NS: i64 = 10_000_000_000;
 /// mlx5 firmware times out after 60 seconds (MLX5_CMD_TIMEOUT_MSEC in
 /// include/linux/mlx5/driver.h), address resolution earlier.
 const BEGAN_BEFORE_NS: i64 = 60_000_000_000;
+
+/// Between the failing returns of one call lie the error paths of a few functions: a tracer
+/// joins what is 10 ms apart, more only where stacks prove it. Ten times that.
+const UNWOUND_NS: i64 = 100_000_000;
+/// The same of a call that waited for a neighbour: the kernel gives up after a second, and a
+/// tracer joins what is 3 s apart.
+const WAITED_NS: i64 = 10_000_000_000;
 
 /// Marks of one row: each once, and no more than a person reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,6 +136,15 @@ impl Marks {
         (value >= 0).then_some(value)
     }
 
+    /// Says so where `chain`, a row that counts one call, spans more than the failing returns
+    /// of one call do. `waited`: the call waited for a neighbour on its way up.
+    pub(crate) fn one_call(&mut self, chain: (i64, i64), waited: bool) {
+        let most = if waited { WAITED_NS } else { UNWOUND_NS };
+        if chain.1.saturating_sub(chain.0) > most {
+            self.add(ONE_CALL);
+        }
+    }
+
     pub(crate) fn into_vec(self) -> Vec<String> {
         self.0
     }
@@ -157,6 +174,20 @@ mod tests {
         assert_eq!(of_interval(980, 985), [LONG_BEFORE]);
         assert_eq!(of_interval(900, 1_001), [BEGAN_LONG_BEFORE]);
         assert_eq!(of_interval(i64::MIN / SECOND, 0), [LONG_BEFORE]);
+    }
+
+    #[test]
+    fn one_call_has_the_times_of_one() {
+        let of = |apart_ns: i64, waited: bool| {
+            let mut marks = Marks::default();
+            marks.one_call((SECOND, SECOND + apart_ns), waited);
+            marks.into_vec()
+        };
+        // A tracer tells the innermost and the outermost return of a call.
+        assert_eq!(of(12_000, false), [""; 0]);
+        assert_eq!(of(SECOND, false), [ONE_CALL]);
+        assert_eq!(of(SECOND, true), [""; 0]);
+        assert_eq!(of(30 * SECOND, true), [ONE_CALL]);
     }
 
     #[test]

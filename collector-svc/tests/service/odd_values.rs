@@ -40,7 +40,7 @@ async fn what_is_no_rank_no_mapping_and_no_span_of_one_call_is_marked() {
     assert!(agent.rejected.is_empty(), "{:?}", agent.rejected);
     assert_eq!(
         marks(&collector, 1),
-        "it counts one call, and its first and last time differ\n\
+        "it counts one call, and its times lie further apart than those of one call\n\
          rank -5 is none; stored as not known\n\
          local rank -2147483648 is none; stored as not known\n\
          mapping 99 is not known to this collector (is the agent newer?); stored as unknown"
