@@ -140,7 +140,7 @@ fn a_rate_changes_under_load_and_a_bypass_lifts_it() -> Result<()> {
 fn what_the_unit_leaves_the_service_is_enough() -> Result<()> {
     let net = Net::lay("unit")?;
     let directory = tempfile::tempdir()?;
-    let shaper = Shaper::configure(directory.path(), "200mbit")?.as_the_unit_runs_it();
+    let shaper = Shaper::configure(directory.path(), "200mbit")?.run_by_the_unit();
     block_on(async {
         let (service, mut client) = shaper.start(&net).await?;
         let status = std::fs::read_to_string(format!("/proc/{}/status", service.0.id()))?;

@@ -92,7 +92,7 @@ impl Shaper {
     /// With what `rdmesh-shaper.service` leaves it: its capabilities alone, none to be
     /// gained, and nothing to write to but its state and DPDK's directory.
     #[allow(dead_code, reason = "for the tests")]
-    pub(crate) fn as_the_unit_runs_it(mut self) -> Self {
+    pub(crate) fn run_by_the_unit(mut self) -> Self {
         let unit = include_str!("../../rdmesh-shaper.service");
         let capabilities = unit
             .lines()
