@@ -61,7 +61,7 @@ const LARGE_OBJECT_WRITERS: &[&str] = &[
 
 /// What the role may do beyond reading the views is taken away as far as the collector's
 /// role may: temporary tables, writing, large objects (needs a superuser; README.md says
-/// what such a one runs), and queries without an end. A role or a database that somebody
+/// what such a one runs), queries without an end, and the compiler of plans. A role or a database that somebody
 /// else made stays as that one wants it.
 async fn restrain(connection: &mut PgConnection) -> Result<(), StoreError> {
     for statement in [
@@ -70,6 +70,8 @@ async fn restrain(connection: &mut PgConnection) -> Result<(), StoreError> {
         format!(
             "ALTER ROLE {READER_ROLE} IN DATABASE %I SET statement_timeout = ''{READER_TIMEOUT}''"
         ),
+        // Compiling a plan of the views costs seconds; running it seldom does.
+        format!("ALTER ROLE {READER_ROLE} IN DATABASE %I SET jit = off"),
     ]
     .into_iter()
     .chain(

@@ -108,6 +108,7 @@ async fn an_unreachable_postgres_is_named_without_its_password() {
 async fn the_reader_cannot_fill_the_database_or_run_without_end() {
     let db = Database::new().await;
     assert_eq!(db.read("SHOW statement_timeout"), "2min");
+    assert_eq!(db.read("SHOW jit"), "off");
     for forbidden in [
         "CREATE TEMP TABLE t (n int)",
         "BEGIN READ WRITE; CREATE TEMP TABLE t (n int)",
