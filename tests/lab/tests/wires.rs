@@ -27,6 +27,9 @@ struct Parts {
     cluster: Cluster,
     database: String,
     shaper_port: u16,
+    /// Its name, and that of another one: a machine has one shaper of a name, and tests
+    /// run side by side.
+    names: [String; 2],
     collector_port: u16,
     scratch: Scratch,
 }
@@ -38,6 +41,7 @@ fn free_port() -> Result<u16> {
 
 impl Parts {
     async fn start() -> Result<Self> {
+        let shaper_port = free_port()?;
         let cluster = Cluster::start()?;
         let database = cluster.new_database()?;
         let mut parts = Self {
@@ -45,7 +49,8 @@ impl Parts {
             collector: None,
             cluster,
             database,
-            shaper_port: free_port()?,
+            shaper_port,
+            names: [1, 2].map(|which| format!("dpu-{shaper_port}-{which}")),
             collector_port: free_port()?,
             scratch: Scratch::new()?,
         };
@@ -67,7 +72,7 @@ impl Parts {
 
     fn start_shaper(&mut self, queue_frames: u32) -> Result<()> {
         let listen = format!("127.0.0.1:{}", self.shaper_port);
-        self.shaper = Some(self.spawn_shaper("dpu-01", &listen, queue_frames)?);
+        self.shaper = Some(self.spawn_shaper(&self.names[0], &listen, queue_frames)?);
         Ok(())
     }
 
@@ -110,6 +115,11 @@ impl Parts {
         let file = self.path().join(format!("{name}.toml"));
         fs::write(&file, config)?;
         Ok(file)
+    }
+
+    /// A wire of the first shaper, as people name it.
+    fn wire_of(&self, wire: &str) -> String {
+        format!("{}/{wire}", self.names[0])
     }
 
     fn log(&self) -> PathBuf {
@@ -200,12 +210,13 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
     parts.wires_are_live(2).await?;
     parts.json(&["job", "start", "4711", "--host", "gpu-01:vfs=vf0"])?;
 
+    let (name, w0) = (parts.names[0].clone(), parts.wire_of("w0"));
     // A rate for a while; the same request again is the same change.
     let id = "7b0b7d8e-9a63-4a0e-8f0e-1d1c6c1d0001";
     let set = [
         "wire",
         "set",
-        "dpu-01/w0",
+        &w0,
         "5mbit",
         "--for",
         "4s",
@@ -240,13 +251,13 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
     assert!(
         windows
             .iter()
-            .all(|w| w["wire"] == "w0" && w["shaper_host"] == "dpu-01")
+            .all(|w| w["wire"] == "w0" && w["shaper_host"] == name.as_str())
     );
     let plain = parts.rdmesh(&["wire", "watch", "--host", "gpu-01", "-n", "2"])?;
     let plain = String::from_utf8(plain.stdout)?;
     assert_eq!(plain.lines().count(), 2, "{plain}");
     assert!(
-        plain.contains("dpu-01/w") && !plain.contains('\u{1b}'),
+        plain.contains(&format!("{name}/w")) && !plain.contains('\u{1b}'),
         "{plain}"
     );
 
@@ -265,7 +276,7 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
 
     let around = parts.json(&["wire", "bypass", "gpu-01:vf1", "on"])?;
     assert_eq!(around["wire"]["bypass"], true);
-    let through = parts.json(&["wire", "bypass", "dpu-01/w1", "off"])?;
+    let through = parts.json(&["wire", "bypass", &parts.wire_of("w1"), "off"])?;
     assert_eq!(through["wire"]["bypass"], false);
     parts.json(&["wire", "set", "w1", "2mbit"])?;
     let reset = parts.json(&["wire", "reset", "--all", "--reason", "done"])?;
@@ -276,7 +287,7 @@ async fn wires_are_listed_changed_watched_and_joined_with_jobs() -> Result<()> {
     joined_with_the_job(&parts).await?;
     refusals_say_what_to_do(&parts)?;
     one_shaper_alone(&parts)?;
-    let audit = fs::read_to_string(parts.path().join("dpu-01/audit.jsonl"))?;
+    let audit = fs::read_to_string(parts.path().join(name).join("audit.jsonl"))?;
     assert!(
         audit.contains("ada at 127.0.0.1") && audit.contains("study"),
         "{audit}"
@@ -314,27 +325,25 @@ async fn joined_with_the_job(parts: &Parts) -> Result<()> {
         "{first}"
     );
     assert!(!verdict.to_string().contains("the wire w1"), "{verdict}");
-    let same = parts.json(&["wire", "compare", "dpu-01/w0", "4711", "4711/0"])?;
+    let same = parts.json(&["wire", "compare", &parts.wire_of("w0"), "4711", "4711/0"])?;
     assert_eq!(same["a"]["windows"], same["b"]["windows"]);
     assert!(same["a"]["windows"].as_u64().unwrap() > 0);
     Ok(())
 }
 
 fn refusals_say_what_to_do(parts: &Parts) -> Result<()> {
+    let w9 = parts.wire_of("w9");
+    let refuses = format!("the shaper of {} refuses: `rate_bps`", parts.names[0]);
     for (args, code, words) in [
         (&["wire", "set", "w9", "1gbit"][..], 4, "rdmesh wire list"),
-        (&["wire", "set", "dpu-01/w9", "1gbit"], 4, "w0"),
+        (&["wire", "set", &w9, "1gbit"], 4, "w0"),
         (
             &["wire", "reset", "gpu-07:vf0"],
             4,
             "no shaper of gpu-07 has ever reported",
         ),
         // Above the port's rate: the shaper itself says so.
-        (
-            &["wire", "set", "w0", "2gbit"],
-            2,
-            "the shaper of dpu-01 refuses: `rate_bps`",
-        ),
+        (&["wire", "set", "w0", "2gbit"], 2, &refuses),
         (&["wire", "set", "w0", "fast"], 2, "a number and one of bit"),
         (
             &["wire", "set", "w0", "5mbit", "--for", "40d"],
@@ -383,7 +392,7 @@ fn one_shaper_alone(parts: &Parts) -> Result<()> {
 
 async fn another_configuration_is_not_compared(parts: &mut Parts) -> Result<()> {
     parts.shaper.take().unwrap().stop();
-    let (code, said) = parts.refused(&["wire", "set", "dpu-01/w0", "1mbit"])?;
+    let (code, said) = parts.refused(&["wire", "set", &parts.wire_of("w0"), "1mbit"])?;
     assert_eq!(code, 1, "{said}");
     assert!(
         said.contains("does not answer at") && said.contains("nothing was changed"),
@@ -424,7 +433,8 @@ async fn another_configuration_is_not_compared(parts: &mut Parts) -> Result<()> 
 async fn two_shapers_of_a_host_are_kept_apart() -> Result<()> {
     let parts = Parts::start().await?;
     let second = format!("0.0.0.0:{}", free_port()?);
-    let _second = parts.spawn_shaper("dpu-02", &second, 512)?;
+    let [one, two] = &parts.names;
+    let _second = parts.spawn_shaper(two, &second, 512)?;
     parts.wires_are_live(4).await?;
     parts.windows(parts.stored()? + 20).await?;
 
@@ -433,13 +443,13 @@ async fn two_shapers_of_a_host_are_kept_apart() -> Result<()> {
          count(*) = max(sequence), count(DISTINCT wire) FROM rdmesh.wire_windows \
          GROUP BY 1, 2 ORDER BY 1",
     )?;
-    assert_eq!(told, "dpu-01|gpu-01|1|t|t|2\ndpu-02|gpu-01|1|t|t|2");
+    assert_eq!(told, format!("{one}|gpu-01|1|t|t|2\n{two}|gpu-01|1|t|t|2"));
     assert_eq!(parts.sql("SELECT * FROM rdmesh.wire_gaps")?, "");
 
     // Dialled where it can be reached, though it did not say where it listens.
-    let set = parts.json(&["wire", "set", "dpu-02/w0", "3mbit"])?;
+    let set = parts.json(&["wire", "set", &format!("{two}/w0"), "3mbit"])?;
     assert_eq!(set["wire"]["rate_bps"], 3_000_000);
-    assert_eq!(set["shaper_host"], "dpu-02");
+    assert_eq!(set["shaper_host"], two.as_str());
     let list = parts.json(&["wire", "list", "--host", "gpu-01", "--wire", "w0"])?;
     let rates: Vec<_> = list["wires"]
         .as_array()
@@ -455,8 +465,8 @@ async fn two_shapers_of_a_host_are_kept_apart() -> Result<()> {
     assert_eq!(
         rates,
         [
-            (Some("dpu-01"), Some(20_000_000)),
-            (Some("dpu-02"), Some(3_000_000))
+            (Some(one.as_str()), Some(20_000_000)),
+            (Some(two.as_str()), Some(3_000_000))
         ]
     );
     let address = list["wires"][1]["shaper_address"].as_str().unwrap();
@@ -466,7 +476,7 @@ async fn two_shapers_of_a_host_are_kept_apart() -> Result<()> {
     assert!(said.contains("several wires"), "{said}");
 
     // A third one of the same name does not start beside it, and says why.
-    let file = parts.shaper_config("dpu-02", "127.0.0.1:0", 512)?;
+    let file = parts.shaper_config(two, "127.0.0.1:0", 512)?;
     let other = parts.path().join("third");
     let third = Command::new(programs::find("shaper-svc")?)
         .arg("--config")
@@ -476,6 +486,6 @@ async fn two_shapers_of_a_host_are_kept_apart() -> Result<()> {
         .output()?;
     let said = String::from_utf8_lossy(&third.stderr);
     assert_eq!(third.status.code(), Some(1), "{said}");
-    assert!(said.contains("has the name dpu-02"), "{said}");
+    assert!(said.contains(&format!("has the name {two}")), "{said}");
     Ok(())
 }

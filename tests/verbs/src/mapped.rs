@@ -14,6 +14,9 @@ const SMALL_BYTES: usize = 4096;
 /// Bytes of a huge page on x86-64 and arm64 with 4 KiB pages.
 const HUGE_BYTES: usize = 2 << 20;
 
+/// How many huge pages the kernel keeps for who asks for them.
+const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+
 /// Physical address of the BIOS of a PC, which `/dev/mem` hands out.
 const BIOS_ADDRESS: i64 = 0xf_0000;
 
@@ -27,7 +30,7 @@ pub(crate) enum Mapped {
     Anonymous,
     /// This program's own file.
     File,
-    /// A huge page; the host must have reserved one.
+    /// A huge page, which is reserved first.
     HugePage,
     /// Pages of a device: `/dev/mem`.
     Device,
@@ -70,8 +73,8 @@ impl Mapped {
             }
             Self::HugePage => {
                 let huge = anonymous | libc::MAP_HUGETLB;
-                let at = map(HUGE_BYTES, none, huge, None, 0)
-                    .context("no huge page: write 1 to /proc/sys/vm/nr_hugepages")?;
+                std::fs::write(HUGE_PAGES, "1").context(HUGE_PAGES)?;
+                let at = map(HUGE_BYTES, none, huge, None, 0).context("no huge page is free")?;
                 region(at, SMALL_BYTES, "huge_page")
             }
             Self::Device => {

@@ -153,7 +153,8 @@ async fn with(host: &Host, peer: &str, scenario: &str) -> Result<u64> {
             ..Exec::default()
         })
         .await?;
-    let attached = until::holds(&format!("{peer} attached"), LIMIT, || async {
+    let what = format!("{peer} attached");
+    let attached = until::holds(&what, LIMIT, || async {
         let said = host.read_output(holder).await?.to_lossy();
         ensure!(host.process_stat(holder).await.is_ok(), "{peer}: {said}");
         Ok(said.contains("attached"))
