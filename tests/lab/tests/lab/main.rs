@@ -1,0 +1,12 @@
+//! Everything that needs hosts: one program for all of them, since linking is what
+//! costs most of a cold build.
+
+mod arguments;
+mod end_to_end;
+mod guest;
+mod layouts;
+mod odd;
+mod select;
+mod tracer;
+mod verbs;
+mod wires;
