@@ -54,8 +54,21 @@ impl List {
     /// Takes the first frame out; `next` follows it.
     #[inline]
     pub(super) fn detach(&mut self, next: u32) {
+        self.detach_run(next, 1);
+    }
+
+    /// Takes the first `frames` frames out; `next` follows them.
+    #[inline]
+    pub(super) fn detach_run(&mut self, next: u32, frames: u32) {
         self.head = next;
-        self.frames = self.frames.wrapping_sub(1);
+        self.frames = self.frames.wrapping_sub(frames);
+    }
+
+    /// Learns of `frames` frames that were linked behind its last one.
+    #[inline]
+    pub(super) fn extend(&mut self, tail: u32, frames: u32) {
+        self.tail = tail;
+        self.frames = self.frames.wrapping_add(frames);
     }
 }
 
@@ -198,6 +211,12 @@ impl<H: Default> Backlog<H> {
             self.slots[tail as usize].next = slot;
         }
         was_empty
+    }
+
+    /// Puts a stored frame behind another that is the last of its list.
+    #[inline]
+    pub(super) fn link(&mut self, last: u32, slot: u32) {
+        self.slots[last as usize].next = slot;
     }
 
     /// Takes the first frame of a list out, to be appended to another.

@@ -46,27 +46,16 @@ impl Histogram {
             count = count.wrapping_add(1);
         }
         if bucket_of(lowest) == bucket_of(highest) {
+            // One counter would have to wait for itself as often as there are values.
             self.buckets[bucket_of(highest)] += count;
         } else {
-            self.record_run_by_run(values);
+            for value in values {
+                let bucket = &mut self.buckets[bucket_of(value)];
+                *bucket = bucket.wrapping_add(1);
+            }
         }
         self.max = self.max.max(highest);
         self.total += count;
-    }
-
-    #[inline]
-    fn record_run_by_run(&mut self, values: impl Iterator<Item = u64>) {
-        let (mut bucket, mut run) = (0, 0_u64);
-        for value in values {
-            let its_bucket = bucket_of(value);
-            if its_bucket != bucket {
-                // Counting runs keeps one counter from waiting for itself.
-                self.buckets[bucket] += run;
-                (bucket, run) = (its_bucket, 0);
-            }
-            run = run.wrapping_add(1);
-        }
-        self.buckets[bucket] += run;
     }
 
     /// Values counted.

@@ -19,18 +19,26 @@ pub struct Intake<'a, H: Default> {
     train: Train,
 }
 
-/// The last key that was looked up and has a sub-queue to itself, or no sub-queue: frames
-/// often come in trains of one key. It has a frame waiting, so it keeps its sub-queue,
-/// which may become shared.
+/// The frame that was appended last to a sub-queue of its key alone, and those that
+/// followed it: frames often come in trains of one key and one arrival, and a sub-queue
+/// need not learn of each. It does before anything else looks at it.
 #[derive(Debug, Clone, Copy)]
 struct Train {
     key: u64,
+    arrived_ps: u64,
+    /// [`NONE`]: there is no train.
     queue: u32,
+    last: u32,
+    /// Frames linked behind the end that the sub-queue knows.
+    followers: u32,
 }
 
 const NO_TRAIN: Train = Train {
     key: 0,
+    arrived_ps: 0,
     queue: NONE,
+    last: NONE,
+    followers: 0,
 };
 
 impl<H: Default> Intake<'_, H> {
@@ -56,20 +64,45 @@ impl<H: Default> Intake<'_, H> {
             ..
         } = frame;
         let slot = self.wire.backlog.store(self.first + self.taken, frame);
-        if self.wire.has_staged || is_after(arrived_ps, self.wire.admitted_until_ps) {
-            let is_alone = self.waiting + self.taken == 0;
-            self.wire.push_early(slot, arrived_ps, is_alone);
+        let train = &mut self.train;
+        let follows = key == train.key && arrived_ps == train.arrived_ps && !is_cnp;
+        if follows && train.queue != NONE {
+            self.wire.backlog.link(train.last, slot);
+            train.last = slot;
+            train.followers = train.followers.wrapping_add(1);
         } else {
-            self.train = self.wire.admit(slot, key, is_cnp, self.train);
+            self.end_train();
+            self.train =
+                if self.wire.has_staged || is_after(arrived_ps, self.wire.admitted_until_ps) {
+                    let is_alone = self.waiting + self.taken == 0;
+                    self.wire.push_early(slot, arrived_ps, is_alone);
+                    NO_TRAIN
+                } else {
+                    self.wire.admit(slot, key, arrived_ps, is_cnp)
+                };
         }
         self.taken += 1;
         Ok(())
+    }
+
+    #[inline]
+    fn end_train(&mut self) {
+        let Train {
+            queue,
+            last,
+            followers,
+            ..
+        } = self.train;
+        if followers > 0 {
+            self.wire.backlog.list_mut(queue).extend(last, followers);
+        }
     }
 }
 
 impl<H: Default> Drop for Intake<'_, H> {
     #[inline]
     fn drop(&mut self) {
+        self.end_train();
         let wire = &mut self.wire;
         wire.backlog.return_slots(self.first, self.taken, self.room);
         wire.stats.pushed_frames += self.taken as u64;
@@ -124,7 +157,7 @@ impl<H: Default> Wire<H> {
             // The wire idles until this frame arrives.
             self.admitted_until_ps = later(self.admitted_until_ps, arrived_ps);
             let Slot { key, is_cnp, .. } = *self.backlog.slot(slot);
-            self.admit(slot, key, is_cnp, NO_TRAIN);
+            self.admit(slot, key, arrived_ps, is_cnp);
         } else {
             self.backlog.append(self.staged, slot);
             self.has_staged = true;
@@ -151,29 +184,36 @@ impl<H: Default> Wire<H> {
             if is_after(front.arrived_ps, reached_ps) {
                 return;
             }
-            let Slot { key, is_cnp, .. } = *front;
+            let Slot {
+                key,
+                arrived_ps,
+                is_cnp,
+                ..
+            } = *front;
             self.backlog.unstage(self.staged, slot);
-            self.admit(slot, key, is_cnp, NO_TRAIN);
+            self.admit(slot, key, arrived_ps, is_cnp);
         }
         self.has_staged = false;
     }
 
-    /// Lets a frame compete; gives the train that it ends.
+    /// Lets a frame compete; gives the train that it begins.
     #[inline]
-    fn admit(&mut self, slot: u32, key: u64, is_cnp: bool, train: Train) -> Train {
-        let queue = if key == train.key && train.queue != NONE {
-            train.queue
-        } else {
-            self.keys.queue_of(key)
-        };
+    fn admit(&mut self, slot: u32, key: u64, arrived_ps: u64, is_cnp: bool) -> Train {
+        let queue = self.keys.queue_of(key);
         match self.backlog.lists.get(queue as usize) {
             Some(list) if !list.shared && !is_cnp => {
                 self.append(queue, slot);
-                Train { key, queue }
+                Train {
+                    key,
+                    arrived_ps,
+                    queue,
+                    last: slot,
+                    followers: 0,
+                }
             }
             _ => {
                 self.admit_uncommon(slot, key, is_cnp);
-                train
+                NO_TRAIN
             }
         }
     }

@@ -68,7 +68,7 @@ fn touch_followers<H: Default>(backlog: &Backlog<H>, lists: &[u32]) {
     black_box(followers.fold(0, |all, (_, follower)| all | follower.next));
 }
 
-/// A burst while it is put together; all of it lives in registers. `WHOLE`: the pace
+/// A burst while it is put together; much of it lives in registers. `WHOLE`: the pace
 /// has no fraction. `STAGED`: frames wait that arrived later.
 struct Picker<'a, H, const WHOLE: bool, const STAGED: bool> {
     slots: &'a mut [Slot<H>],
@@ -76,13 +76,8 @@ struct Picker<'a, H, const WHOLE: bool, const STAGED: bool> {
     picks: &'a mut Picks,
     departures: &'a mut [Departure<H>; BURST],
     picked: usize,
-    line_bytes: u64,
     clock: Clock,
-    pace: Pace,
-    /// The last instant at which a frame may start: now, or just before a rule ends.
-    last_start_ps: u64,
-    /// When the wire reaches this arrival, frames join.
-    staged_from_ps: u64,
+    times: Times<WHOLE, STAGED>,
 }
 
 impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STAGED> {
@@ -90,15 +85,77 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
     /// the bounds; tells whether the list is empty now.
     #[inline]
     fn pick<const IS_CNP: bool>(&mut self, list: u32) -> Option<bool> {
-        if STAGED && !is_after(self.staged_from_ps, self.clock.whole_ps) {
-            return None;
-        }
         let at = self.picked;
-        let departure = self.departures.get_mut(at)?;
         let queue = self.lists.get_mut(list as usize)?;
         let slot = queue.head();
         let front = self.slots.get_mut(slot as usize)?;
-        let start = self.clock.no_earlier_than(front.arrived_ps);
+        let place = self.departures.get_mut(at)?;
+        self.clock = self.times.depart::<H, IS_CNP>(self.clock, front, place)?;
+        self.picks.lists[at] = list;
+        self.picks.slots[at] = slot;
+        queue.detach(front.next);
+        self.picked = at.wrapping_add(1);
+        Some(queue.is_empty())
+    }
+
+    /// Offers the frames of a list for as long as they may start within the bounds. The
+    /// list learns of it at the end: its head on the way would be what each frame waits
+    /// for.
+    #[inline]
+    fn pick_all<const IS_CNP: bool>(&mut self, list: u32) {
+        let from = self.picked;
+        let Some(queue) = self.lists.get_mut(list as usize) else {
+            return;
+        };
+        let mut slot = queue.head();
+        let mut clock = self.clock;
+        let mut frames = 0;
+        let places = self.departures[from..].iter_mut();
+        for (place, pick) in places.zip(&mut self.picks.slots[from..]) {
+            // The end of a list is no slot's number.
+            let Some(front) = self.slots.get_mut(slot as usize) else {
+                break;
+            };
+            let Some(free) = self.times.depart::<H, IS_CNP>(clock, front, place) else {
+                break;
+            };
+            clock = free;
+            *pick = slot;
+            slot = front.next;
+            frames += 1;
+        }
+        self.clock = clock;
+        queue.detach_run(slot, frames);
+        self.picked = from + frames as usize;
+        self.picks.lists[from..self.picked].fill(list);
+    }
+}
+
+/// When frames of a burst may start.
+struct Times<const WHOLE: bool, const STAGED: bool> {
+    pace: Pace,
+    /// The last instant at which a frame may start: now, or just before a rule ends.
+    last_start_ps: u64,
+    /// When the wire reaches this arrival, frames join.
+    staged_from_ps: u64,
+    /// What the frames on offer occupy.
+    line_bytes: u64,
+}
+
+impl<const WHOLE: bool, const STAGED: bool> Times<WHOLE, STAGED> {
+    /// Moves a frame to its place in the burst if it may start within the bounds; tells
+    /// when the wire is free after it.
+    #[inline]
+    fn depart<H: Default, const IS_CNP: bool>(
+        &mut self,
+        clock: Clock,
+        front: &mut Slot<H>,
+        place: &mut Departure<H>,
+    ) -> Option<Clock> {
+        if STAGED && !is_after(self.staged_from_ps, clock.whole_ps) {
+            return None;
+        }
+        let start = clock.no_earlier_than(front.arrived_ps);
         let start_ps = if WHOLE {
             start.whole_ps
         } else {
@@ -107,9 +164,7 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
         if is_after(start_ps, self.last_start_ps) {
             return None;
         }
-        self.picks.lists[at] = list;
-        self.picks.slots[at] = slot;
-        *departure = Departure {
+        *place = Departure {
             handle: std::mem::take(&mut front.handle),
             depart_at_ps: start_ps,
             waited_ps: start_ps.wrapping_sub(front.arrived_ps),
@@ -118,14 +173,11 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
         };
         let bytes = line_bytes(front.len);
         self.line_bytes = self.line_bytes.wrapping_add(bytes);
-        self.clock = if WHOLE {
+        Some(if WHOLE {
             start.after_whole(bytes, &self.pace)
         } else {
             start.after(bytes, &self.pace)
-        };
-        queue.detach(front.next);
-        self.picked = at.wrapping_add(1);
-        Some(queue.is_empty())
+        })
     }
 }
 
@@ -194,27 +246,28 @@ impl<H: Default> Wire<H> {
             picks: &mut self.picks,
             departures: &mut self.departures,
             picked: 0,
-            line_bytes: 0,
             clock: self.clock,
-            pace: self.pace,
-            last_start_ps,
-            staged_from_ps,
+            times: Times {
+                pace: self.pace,
+                last_start_ps,
+                staged_from_ps,
+                line_bytes: 0,
+            },
         };
-        let mut has_cnps = !picker.lists[self.cnps as usize].is_empty();
-        while has_cnps && let Some(is_empty) = picker.pick::<true>(self.cnps) {
-            has_cnps = !is_empty;
+        if !picker.lists[self.cnps as usize].is_empty() {
+            picker.pick_all::<true>(self.cnps);
         }
         self.picked_cnps = picker.picked;
         let mut cursor = self.cursor;
         self.cursor_before = cursor;
-        if !has_cnps {
+        if picker.lists[self.cnps as usize].is_empty() {
             if let Some(queue) = self.active.only() {
                 // No turns to take: a single flow, or the last one to be emptied.
-                let mut is_empty = false;
-                while !is_empty && let Some(emptied) = picker.pick::<false>(queue) {
-                    (cursor, is_empty) = (queue, emptied);
+                picker.pick_all::<false>(queue);
+                if picker.picked > self.picked_cnps {
+                    cursor = queue;
                 }
-                if is_empty {
+                if picker.lists[queue as usize].is_empty() {
                     self.active.clear(queue);
                 }
             } else {
@@ -230,7 +283,7 @@ impl<H: Default> Wire<H> {
             }
         }
         self.picked = picker.picked;
-        self.picked_line_bytes = picker.line_bytes;
+        self.picked_line_bytes = picker.times.line_bytes;
         self.clock = picker.clock;
         self.cursor = cursor;
         if self.backlog.waiting_frames() > TOUCH_FROM_FRAMES {
