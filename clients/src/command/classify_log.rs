@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rdmesh_joblog::flight::{self, Dump, FlightReport, Verdict};
-use rdmesh_joblog::stream::{StreamError, classify_stream};
+use rdmesh_joblog::parallel::classify_parallel;
+use rdmesh_joblog::stream::StreamError;
 use rdmesh_joblog::summary::Summarizer;
 use rdmesh_joblog::{Class, Classifier, LineReport, RuleSet, Summary};
 use serde::Serialize;
@@ -106,6 +108,7 @@ pub(crate) fn run(args: &ClassifyLogArgs, output: &mut Output) -> Result<Code, C
     let (files, mut left_out) = expand(&args.files)?;
     let mut reading = Reading {
         classifier: &classifier,
+        workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         several: files.len() > 1,
         summarizer: Summarizer::new(),
         dumps: Vec::new(),
@@ -266,6 +269,7 @@ enum Stop {
 
 struct Reading<'a> {
     classifier: &'a Classifier,
+    workers: NonZeroUsize,
     several: bool,
     summarizer: Summarizer,
     dumps: Vec<Dump>,
@@ -306,7 +310,7 @@ impl Reading<'_> {
     ) -> Result<(), CommandError> {
         let file = self.several.then_some(name);
         let (lines, summarizer) = (&mut self.lines, &mut self.summarizer);
-        let result = classify_stream(reader, self.classifier, |report| {
+        let result = classify_parallel(reader, self.classifier, self.workers, |report| {
             summarizer.observe(file, report);
             lines.put(file, report, output).map_err(Stop::Failed)?;
             if lines.gone { Err(Stop::Gone) } else { Ok(()) }

@@ -153,6 +153,29 @@ impl Kind {
     }
 }
 
+/// Where no time decides: whether a line tells what broke, or what others saw of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Turn {
+    /// Something broke where the line was written.
+    Broke,
+    /// The other end gave no answer: a completion whose retries ran out, a connection
+    /// that came to nothing. The end that broke tells more.
+    NoAnswer,
+    /// Something waited for others until a limit ran out.
+    Waited,
+}
+
+impl Turn {
+    /// Of a line of that class about that verb.
+    pub fn of(class: Class, verb: Option<&str>) -> Turn {
+        match (class, verb) {
+            (Class::Hang, _) => Turn::Waited,
+            (Class::Network, Some("poll_cq" | "connect" | "socket connect")) => Turn::NoAnswer,
+            _ => Turn::Broke,
+        }
+    }
+}
+
 /// How much a line weighs when a summary is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -210,6 +233,14 @@ mod tests {
             );
         }
         assert!("flush".parse::<Class>().is_err());
+    }
+
+    #[test]
+    fn causes_come_before_what_others_saw_of_them() {
+        let port = Turn::of(Class::Network, Some("async event"));
+        let retries = Turn::of(Class::Network, Some("poll_cq"));
+        let waited = Turn::of(Class::Hang, Some("watchdog"));
+        assert!(port == Turn::of(Class::Oom, None) && port < retries && retries < waited);
     }
 
     #[test]

@@ -2,23 +2,17 @@
 
 use serde::Serialize;
 
-use crate::class::{Class, Kind, RuleId, Weight};
+use crate::class::{Class, Kind, RuleId, Turn, Weight};
 use crate::clean::{clean, text};
 use crate::extract;
 use crate::moment::{self, LineMoment};
 use crate::reading::{Reading, Segment};
 use crate::rules::{ClassSource, RuleSet};
+use crate::search::{Candidate, Reaches};
 
 /// Messages that are read from one physical line. Interleaved ranks seldom put
 /// more than a dozen on one; the bound keeps a hostile line cheap.
 pub const MAX_MESSAGES: usize = 256;
-
-/// Matches of one rule in one line that are looked at.
-const MAX_MATCHES_PER_RULE: usize = 64;
-
-/// A rule is run over the piece of a long line from so many bytes before its
-/// first literal to as many behind its last: no rule reaches further.
-const REACH_BYTES: usize = 4_096;
 
 /// What is shown of a line: a message with its prefix, not a page.
 const EXCERPT_BYTES: usize = 400;
@@ -147,20 +141,6 @@ pub struct Classifier {
     rules: RuleSet,
 }
 
-/// Where the literals of a rule stand in a line.
-#[derive(Clone, Copy)]
-struct Reach {
-    rule: u16,
-    first: usize,
-    last: usize,
-}
-
-struct Candidate {
-    rule: u16,
-    start: usize,
-    end: usize,
-}
-
 impl Classifier {
     /// A classifier by these rules.
     pub const fn new(rules: RuleSet) -> Classifier {
@@ -176,171 +156,110 @@ impl Classifier {
         self.rules
     }
 
-    /// What the line says: of its messages the one that counts most.
+    /// What the line says: of its messages the one that counts most. What carriage
+    /// returns part (progress bars write over themselves) is read as lines are, and
+    /// answered once.
     pub fn classify(&self, number: u64, line: &[u8]) -> LineReport {
-        if !self.could_match(line) {
-            return LineReport::nothing(number);
-        }
         let cleaned = clean(line);
-        let mut findings = self.findings_in(&cleaned);
-        let Some(best) = best(&findings) else {
+        let mut best: Option<(LineReport, Key)> = None;
+        let mut messages = 0;
+        for part in cleaned.split(|byte| *byte == b'\r') {
+            let findings = self.findings_in(part);
+            messages += findings.len();
+            let Some(counts_most) = counts_most(&findings) else {
+                continue;
+            };
+            let key = Key::of(&findings[counts_most]);
+            if best.as_ref().is_none_or(|(_, earlier)| key > *earlier) {
+                let finding = findings.into_iter().nth(counts_most);
+                best = finding.map(|finding| (report(number, part, finding), key));
+            }
+        }
+        let Some((mut report, _)) = best else {
             return LineReport::nothing(number);
         };
-        let further_messages = findings.len() - 1;
-        let Finding {
-            rule,
-            class,
-            weight,
-            verb,
-            kind,
-            errno,
-            status,
-            status_code,
-            vendor_err,
-            device,
-            peer,
-            rank,
-            start,
-            end,
-        } = findings.swap_remove(best);
-        LineReport {
-            line: number,
-            class,
-            verb,
-            errno,
-            status,
-            device,
-            rule: Some(rule),
-            status_code,
-            vendor_err,
-            peer,
-            rank,
-            host: extract::host(&cleaned, start),
-            kind,
-            further_messages,
-            weight,
-            moment: moment::find(&cleaned),
-            excerpt: excerpt(&cleaned, start, end),
-        }
+        report.further_messages = messages - 1;
+        report
     }
 
     /// Every message of the line, in order.
     pub fn findings(&self, line: &[u8]) -> Vec<Finding> {
-        self.findings_in(&clean(line))
-    }
-
-    /// Whether a literal of any rule stands in the line. A line with escapes or
-    /// NUL in it is always looked at: they may stand inside a literal.
-    fn could_match(&self, line: &[u8]) -> bool {
-        memchr::memchr2(0x1b, 0, line).is_some() || self.rules.prefilter.is_match(line)
+        let cleaned = clean(line);
+        let parts = cleaned.split(|byte| *byte == b'\r');
+        parts.flat_map(|part| self.findings_in(part)).collect()
     }
 
     fn findings_in(&self, line: &[u8]) -> Vec<Finding> {
-        let candidates = self.candidates(line);
-        if candidates.is_empty() {
+        let reaches = Reaches::of(&self.rules, line);
+        if reaches.is_empty() {
             return Vec::new();
         }
         let heads = extract::heads(line, MAX_MESSAGES);
-        let accepted = self.accept(candidates, &heads);
-        let starts: Vec<usize> = accepted.iter().map(|one| one.start).collect();
-        accepted
-            .iter()
-            .enumerate()
-            .filter_map(|(at, one)| {
-                let next = starts.get(at + 1).copied().unwrap_or(line.len());
-                let segment = segment(
-                    one,
-                    &heads,
-                    at.checked_sub(1).map(|p| accepted[p].end),
-                    next,
-                );
-                self.understand(line, one, segment)
-            })
-            .collect()
+        let matches = reaches.matches(&self.rules, line, &heads);
+        let spans: Vec<(usize, usize)> = matches.iter().map(|one| (one.start, one.end)).collect();
+        let understood = matches.into_iter().enumerate().filter_map(|(at, one)| {
+            let next = spans.get(at + 1).map_or(line.len(), |span| span.0);
+            let previous = at.checked_sub(1).map(|before| spans[before].1);
+            let segment = segment(&one, &heads, previous, next);
+            self.understand(line, one, segment)
+        });
+        understood.collect()
     }
 
-    /// Matches of every rule whose literals stand in the line.
-    fn candidates(&self, line: &[u8]) -> Vec<Candidate> {
-        let mut out = Vec::new();
-        for reach in self.reaches(line) {
-            let from = reach.first.saturating_sub(REACH_BYTES);
-            let to = reach.last.saturating_add(REACH_BYTES).min(line.len());
-            let pattern = &self.rules.rules[usize::from(reach.rule)].pattern;
-            out.extend(
-                pattern
-                    .find_iter(&line[from..to])
-                    .take(MAX_MATCHES_PER_RULE)
-                    .map(|found| Candidate {
-                        rule: reach.rule,
-                        start: from + found.start(),
-                        end: from + found.end(),
-                    }),
-            );
-        }
-        out
-    }
-
-    /// Rules with a literal in the line, in the order in which they are tried:
-    /// fall-backs last.
-    fn reaches(&self, line: &[u8]) -> Vec<Reach> {
-        let mut reaches: Vec<Reach> = Vec::new();
-        for hit in self.rules.prefilter.find_overlapping_iter(line) {
-            for rule in &self.rules.literal_rules[hit.pattern().as_usize()] {
-                match reaches.iter_mut().find(|reach| reach.rule == *rule) {
-                    Some(reach) => reach.last = hit.end(),
-                    None => reaches.push(Reach {
-                        rule: *rule,
-                        first: hit.start(),
-                        last: hit.end(),
-                    }),
-                }
-            }
-        }
-        let fallback = |rule: u16| self.rules.rules[usize::from(rule)].fallback;
-        reaches.sort_unstable_by_key(|reach| (fallback(reach.rule), reach.rule));
-        reaches
-    }
-
-    /// Of overlapping matches the one of the earlier rule; fallbacks only where
-    /// their message has no other. In the order of the line.
-    fn accept(&self, candidates: Vec<Candidate>, heads: &[usize]) -> Vec<Candidate> {
-        let message = |at: usize| heads.partition_point(|head| *head <= at);
-        let mut accepted: Vec<Candidate> = Vec::new();
-        for candidate in candidates {
-            if accepted.len() >= MAX_MESSAGES {
-                break;
-            }
-            let rule = &self.rules.rules[usize::from(candidate.rule)];
-            let taken = accepted.iter().any(|other| {
-                let overlaps = candidate.start < other.end && other.start < candidate.end;
-                overlaps || (rule.fallback && message(other.start) == message(candidate.start))
-            });
-            if !taken {
-                accepted.push(candidate);
-            }
-        }
-        accepted.sort_unstable_by_key(|one| one.start);
-        accepted
-    }
-
-    fn understand(&self, line: &[u8], one: &Candidate, segment: Segment) -> Option<Finding> {
+    fn understand(&self, line: &[u8], one: Candidate, segment: Segment) -> Option<Finding> {
         let rule = &self.rules.rules[usize::from(one.rule)];
         if rule.class == ClassSource::None {
             return None;
         }
-        let found = rule.pattern.captures_at(line, one.start)?;
-        Some(
-            Reading {
-                line,
-                rule,
-                words: &self.rules.words,
-                found,
-                segment,
-                start: one.start,
-                end: one.end,
-            }
-            .finding(),
-        )
+        let reading = Reading {
+            line,
+            rule,
+            words: &self.rules.words,
+            captures: one.captures,
+            segment,
+            start: one.start,
+            end: one.end,
+        };
+        Some(reading.finding())
+    }
+}
+
+/// What the line says by its message that counts most.
+fn report(number: u64, line: &[u8], finding: Finding) -> LineReport {
+    let Finding {
+        rule,
+        class,
+        weight,
+        verb,
+        kind,
+        errno,
+        status,
+        status_code,
+        vendor_err,
+        device,
+        peer,
+        rank,
+        start,
+        end,
+    } = finding;
+    LineReport {
+        line: number,
+        class,
+        verb,
+        errno,
+        status,
+        device,
+        rule: Some(rule),
+        status_code,
+        vendor_err,
+        peer,
+        rank,
+        host: extract::host(line, start),
+        kind,
+        further_messages: 0,
+        weight,
+        moment: moment::find(line),
+        excerpt: excerpt(line, start, end),
     }
 }
 
@@ -368,16 +287,26 @@ fn excerpt(line: &[u8], start: usize, end: usize) -> String {
     text(&line[from..to]).trim().to_owned()
 }
 
-/// The message that counts most: the heaviest, then the first.
-fn best(findings: &[Finding]) -> Option<usize> {
-    (0..findings.len()).max_by_key(|at| {
-        let finding = &findings[*at];
-        (finding.weight, rank_of(finding), std::cmp::Reverse(*at))
-    })
+/// How much a message counts among those of its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(Weight, u8, std::cmp::Reverse<Turn>);
+
+impl Key {
+    fn of(finding: &Finding) -> Key {
+        let turn = Turn::of(finding.class, finding.verb.as_deref());
+        Key(finding.weight, telling(finding), std::cmp::Reverse(turn))
+    }
 }
 
-/// Among lines that never decide, the one that says most.
-const fn rank_of(finding: &Finding) -> u8 {
+/// The message that counts most: the heaviest, a cause before what follows from it,
+/// then the first.
+fn counts_most(findings: &[Finding]) -> Option<usize> {
+    let key = |at: &usize| (Key::of(&findings[*at]), std::cmp::Reverse(*at));
+    (0..findings.len()).max_by_key(key)
+}
+
+/// Among lines that never decide, how much one says.
+const fn telling(finding: &Finding) -> u8 {
     match (finding.weight, finding.class) {
         (Weight::Never, Class::CannotTell) => 0,
         (Weight::Never, Class::Cleanup) => 1,

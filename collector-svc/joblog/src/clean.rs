@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The line without ANSI escape sequences, carriage returns and other control
-/// characters. Bytes that are no UTF-8 stay: rules match bytes.
+/// The line without ANSI escape sequences and control characters. Carriage returns
+/// stay: they part what was written over itself. Bytes that are no UTF-8 stay too:
+/// rules match bytes.
 pub(crate) fn clean(line: &[u8]) -> Cow<'_, [u8]> {
     if !line.iter().any(|byte| is_control(*byte)) {
         return Cow::Borrowed(line);
@@ -28,7 +29,7 @@ pub(crate) fn clean(line: &[u8]) -> Cow<'_, [u8]> {
 
 /// Tabs stay: they separate words in kernel logs and hide nothing.
 const fn is_control(byte: u8) -> bool {
-    (byte < 0x20 && byte != b'\t') || byte == 0x7f
+    (byte < 0x20 && byte != b'\t' && byte != b'\r') || byte == 0x7f
 }
 
 /// Longest escape sequence that is taken for one; a longer one is text after a
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn control_characters_become_spaces_and_nul_goes() {
-        assert_eq!(clean(b"a\rb\x08c\td").as_ref(), b"a b c\td");
+        assert_eq!(clean(b"a\rb\x08c\td").as_ref(), b"a\rb c\td");
         assert_eq!(clean(b"N\0C\0C\0L\0").as_ref(), b"NCCL");
         assert!(matches!(clean("Z\u{fc}rich".as_bytes()), Cow::Borrowed(_)));
     }

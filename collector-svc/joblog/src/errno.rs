@@ -1,8 +1,9 @@
 //! From what a line says about an error to the errno's name.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use rdmesh_proto::errno::{self, ERRNOS};
 use regex::bytes::Regex;
 
@@ -29,7 +30,7 @@ const MAX_ERRNO: i64 = 4_095;
 struct Texts {
     automaton: AhoCorasick,
     errnos: Vec<i32>,
-    names: Regex,
+    names: HashSet<&'static str>,
     numbers: Regex,
 }
 
@@ -46,13 +47,15 @@ fn texts() -> &'static Texts {
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .ascii_case_insensitive(true)
+            // Some hundred kilobytes: every message is searched for a text.
+            .kind(Some(AhoCorasickKind::DFA))
             .build(&patterns);
         Texts {
             automaton: automaton.expect("constants of this crate, built by a test"),
             errnos,
-            names: fixed(r"(?-u)\b(E[A-Z0-9]{2,})\b"),
+            names: ERRNOS.iter().map(|(_, name, _)| *name).collect(),
             numbers: fixed(
-                r"(?i-u)(?:\berrno[ =:]*\(?-?|\berr(?:or)?(?: code)?[ =:(]+-|\bRC[ =:]+-?|\bret(?:val|urn(?:ed)?)?[ =:(]+-|failed[ ,:]*(?:with )?\(?-|\bunknown error -?|\berror(?:[ _]code)?[ =]+|\[-|\(-|status[ =:]+-|rc[ =]+-)(\d{1,4})\b",
+                r"(?i-u)(?:\berrno[ =:]*\(?-?|\berr(?:or)?(?: code)?[ =:(]+-|\bRC[ =:]+-?|\bret(?:val|urn(?:ed)?)?[ =:(]+-|failed[ ,:]*(?:with )?\(?-|\bunknown error -?|\berror(?:[ _]code)?[ =]+|\[-|\(-|\w: -|status[ =:]+-|rc[ =]+-)(\d{1,4})\b",
             ),
         }
     })
@@ -82,12 +85,7 @@ pub(crate) fn find(window: &[u8]) -> Option<String> {
         .map(|found| errno::name(texts.errnos[found.pattern().as_usize()]));
     by_words
         .or_else(|| {
-            texts
-                .names
-                .captures_iter(window)
-                .filter_map(|found| std::str::from_utf8(found.get(1)?.as_bytes()).ok())
-                .find(|name| is_name(name))
-                .map(str::to_owned)
+            memchr::memchr_iter(b'E', window).find_map(|at| name_at(window, at).map(str::to_owned))
         })
         .or_else(|| {
             let found = texts.numbers.captures(window)?;
@@ -105,9 +103,20 @@ pub(crate) fn find(window: &[u8]) -> Option<String> {
         })
 }
 
+/// The name of an errno that stands at `at` as a word of its own.
+fn name_at(window: &[u8], at: usize) -> Option<&'static str> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if at > 0 && is_word(window[at - 1]) {
+        return None;
+    }
+    let word = window[at..].iter().take_while(|byte| is_word(**byte));
+    let word = std::str::from_utf8(&window[at..at + word.count()]).ok()?;
+    texts().names.get(word).copied()
+}
+
 /// Whether the text is the name of an errno.
 pub(crate) fn is_name(text: &str) -> bool {
-    ERRNOS.iter().any(|(_, name, _)| *name == text)
+    texts().names.contains(text)
 }
 
 #[cfg(test)]
@@ -141,6 +150,7 @@ mod tests {
         assert_eq!(found("err(-22)"), Some("EINVAL".into()));
         assert_eq!(found("RC: -22"), Some("EINVAL".into()));
         assert_eq!(found("Failed to allocate pd[-12]"), Some("ENOMEM".into()));
+        assert_eq!(found("Can't create QP: -12, size 8"), Some("ENOMEM".into()));
         assert_eq!(found("Unknown error 524"), Some("ENOTSUPP".into()));
         assert_eq!(found("ibv_poll_cq() returned -1"), None);
         assert_eq!(found("with errno -22"), Some("EINVAL".into()));

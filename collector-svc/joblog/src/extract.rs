@@ -2,19 +2,34 @@
 
 use std::sync::OnceLock;
 
-use regex::bytes::{Match, Regex};
+use aho_corasick::packed::{self, Searcher};
+use memchr::memmem;
+use regex::bytes::Regex;
 
 use crate::clean::text;
 
 /// A message's prefix is no longer: launcher tags, a time, host and source file.
 const HOST_REACH_BYTES: usize = 512;
 
+/// Longest host name (RFC 1035, 2.3.4).
+const MAX_HOST_BYTES: usize = 253;
+
+/// How names of RDMA devices begin: the kernel's drivers, and `rdma-core`'s rules
+/// for stable names (by driver, then PCI place).
+const DEVICE_STARTS: &[&str] = &[
+    "mlx4_", "mlx5_", "rdmap", "rocep", "ibp", "iwp", "roceo", "ibs", "rocex", "rdmas", "bnxt_re",
+    "irdma", "hfi1_", "efa", "erdma_", "rxe", "siw", "hns_", "ionic_", "qedr", "mana_", "cxgb",
+    "i40iw", "ocrdma", "qib", "mthca", "roce", "ib0", "ib1", "ib2", "ib3", "ib4", "ib5", "ib6",
+    "ib7", "ib8", "ib9", "ib_",
+];
+
 struct Patterns {
     heads: Regex,
+    device_starts: Option<Searcher>,
     device: Regex,
     peer: Regex,
-    hosts: [Regex; 3],
-    ranks: [Regex; 5],
+    hosts: [Regex; 2],
+    ranks: [Regex; 4],
 }
 
 fn patterns() -> &'static Patterns {
@@ -25,24 +40,27 @@ fn patterns() -> &'static Patterns {
         heads: fixed(
             r"(?-u)NCCL (?:WARN|INFO|ERROR|TRACE|CALL)\b|UCX +(?:FATAL|ERROR|WARN|DIAG|INFO|DEBUG|TRACE)\b|\[rank ?\d+\]:|NVRM:",
         ),
-        // Names of `rdma-core`'s rename rules and of the kernel's drivers.
+        device_starts: packed::Config::new()
+            .builder()
+            .extend(DEVICE_STARTS)
+            .build(),
         device: fixed(
-            r"(?-u)\b((?:mlx[45]_(?:ib|bond_?|core|roce|rdma|dev|eth)?_?[0-9x]+|(?:rdmap|rocep|ibp|iwp|roceo|ibs|rocex|rdmas)[a-z0-9]*\d[a-z0-9]*|bnxt_re[a-z_-]*\d+|irdma\d+|hfi1_\d+|efa_?\d+|erdma_\d+|rxe_?[a-z]*\d+|siw_?[a-z]*\d+|hns_\d+|ionic_\d+|qedr\d+|mana_\d+|cxgb[34]_\d+|i40iw\d+|ocrdma\d+|qib\d+|mthca\d+|roce\d+|ib_?\d{1,2}))(?:\b|:)",
+            r"(?-u)\A(mlx[45]_(?:ib|bond_?|core|roce|rdma|dev|eth)?_?[0-9x]+|(?:rdmap|rocep|ibp|iwp|roceo|ibs|rocex|rdmas)[a-z0-9]*\d[a-z0-9]*|bnxt_re[a-z_-]*\d+|irdma\d+|hfi1_\d+|efa_?\d+|erdma_\d+|rxe_?[a-z]*\d+|siw_?[a-z]*\d+|hns_\d+|ionic_\d+|qedr\d+|mana_\d+|cxgb[34]_\d+|i40iw\d+|ocrdma\d+|qib\d+|mthca\d+|roce\d+|ib_?\d{1,2})(?:\b|:)",
         ),
         peer: fixed(
             r"(?i-u)(?:remote peer|from peer|peer|connect(?:ed|ing)? to|recv from|send to|remote)[ =:]+(\[?[a-z0-9_.:%-]*[a-z0-9_\]]<\d+>|\d{1,3}(?:\.\d{1,3}){3}(?::\d+|<\d+>)?)",
         ),
-        // NCCL's `host:pid:tid [gpu]`, UCX's `[time] [host:pid:thread]`, syslog.
+        // UCX's `[time] [host:pid:thread]`, and syslog.
         hosts: [
-            fixed(r"(?-u)(?:^|[\s>\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d+:\d+ \[\d+\]"),
             fixed(r"(?-u)\[\d+\.\d+\] \[([A-Za-z0-9][A-Za-z0-9._-]{0,252}) *:\d+ *:"),
-            fixed(r"(?-u)(?:^|\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? )([A-Za-z0-9][A-Za-z0-9._-]{0,252}) kernel:"),
+            fixed(
+                r"(?-u)(?:^|\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? )([A-Za-z0-9][A-Za-z0-9._-]{0,252}) kernel:",
+            ),
         ],
-        // From the surest to the least sure: torchrun, mpirun, srun, PyTorch, prose.
+        // From the surest to the least sure: torchrun, mpirun, PyTorch, prose.
         ranks: [
             fixed(r"(?-u)\[rank ?(\d{1,7})\]"),
             fixed(r"(?-u)\[\d+,(\d{1,7})\]<std(?:out|err|diag)>"),
-            fixed(r"(?-u)^\s*(\d{1,7}): "),
             fixed(r"(?-u)\[[^\]]{0,80}\bRank +(\d{1,7})\]"),
             fixed(r"(?i-u)(?:^|[ ,(\[])(?:global_?)?rank[=: ]\s*(\d{1,7})\b"),
         ],
@@ -61,38 +79,118 @@ pub(crate) fn heads(line: &[u8], limit: usize) -> Vec<usize> {
 
 /// The RDMA device that the text names first.
 pub(crate) fn device(window: &[u8]) -> Option<String> {
-    first(&patterns().device, window)
+    let patterns = patterns();
+    let named_at = |at: usize| {
+        let begins = at == 0 || !is_word(window[at - 1]);
+        begins
+            .then(|| patterns.device.captures(&window[at..]))
+            .flatten()
+            .and_then(|found| Some(text(found.get(1)?.as_bytes())))
+    };
+    match &patterns.device_starts {
+        Some(starts) => starts
+            .find_iter(window)
+            .find_map(|found| named_at(found.start())),
+        // A machine without the instructions that the searcher is made of.
+        None => (0..window.len()).find_map(named_at),
+    }
 }
 
 /// The peer that the text names first, as it stands there.
 pub(crate) fn peer(window: &[u8]) -> Option<String> {
+    // Either form has a digit behind a point or an angle.
+    let may_hold = memchr::memchr2_iter(b'<', b'.', window)
+        .any(|at| window.get(at + 1).is_some_and(u8::is_ascii_digit));
+    if !may_hold {
+        return None;
+    }
     first(&patterns().peer, window)
 }
 
 /// Host of the process that wrote the message at `at`: the last one named before.
 pub(crate) fn host(line: &[u8], at: usize) -> Option<String> {
     let before = &line[at.saturating_sub(HOST_REACH_BYTES)..at];
-    patterns().hosts.iter().find_map(|pattern| {
+    if let Some(host) = nccl_host(before) {
+        return Some(text(host));
+    }
+    let patterns = patterns();
+    let last = |pattern: &Regex| {
         let last = pattern.captures_iter(before).last()?;
         Some(text(last.get(1)?.as_bytes()))
+    };
+    let [ucx, syslog] = &patterns.hosts;
+    let by_ucx = memmem::find(before, b"] [").and_then(|_| last(ucx));
+    by_ucx.or_else(|| memmem::find(before, b" kernel:").and_then(|_| last(syslog)))
+}
+
+/// The host of NCCL's `host:pid:tid [gpu]`, the last one in the text.
+fn nccl_host(before: &[u8]) -> Option<&[u8]> {
+    memmem::rfind_iter(before, b" [").find_map(|at| {
+        let gpu = &before[at + 2..];
+        let digits = gpu.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if digits == 0 || gpu.get(digits) != Some(&b']') {
+            return None;
+        }
+        let rest = without_number(&before[..at])?;
+        let rest = without_number(rest)?;
+        let is_host = |byte: u8| is_word(byte) || matches!(byte, b'.' | b'-');
+        let length = rest.iter().rev().take_while(|byte| is_host(**byte)).count();
+        let (lead, host) = rest.split_at(rest.len() - length);
+        let begins = lead
+            .last()
+            .is_none_or(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b']' | b':'));
+        let fits =
+            host.len() <= MAX_HOST_BYTES && host.first().is_some_and(u8::is_ascii_alphanumeric);
+        (begins && fits).then_some(host)
     })
+}
+
+/// The text without `:NUMBER` at its end.
+fn without_number(text: &[u8]) -> Option<&[u8]> {
+    let digits = text
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    (digits > 0)
+        .then(|| text[..text.len() - digits].strip_suffix(b":"))
+        .flatten()
 }
 
 /// Rank of the process that wrote the line, where its prefix or message says it.
 pub(crate) fn rank(line: &[u8]) -> Option<u32> {
-    patterns().ranks.iter().find_map(|pattern| {
-        let digits = pattern.captures(line)?.get(1)?;
-        parse(digits)
-    })
+    let by = |pattern: &Regex| {
+        pattern
+            .captures(line)
+            .and_then(|found| parse(found.get(1)?.as_bytes()))
+    };
+    let [torchrun, mpirun, pytorch, prose] = &patterns().ranks;
+    let named = memmem::find(line, b"ank").is_some() || memmem::find(line, b"ANK").is_some();
+    named
+        .then(|| by(torchrun))
+        .flatten()
+        .or_else(|| memmem::find(line, b"]<std").and_then(|_| by(mpirun)))
+        .or_else(|| srun_rank(line))
+        .or_else(|| named.then(|| by(pytorch)).flatten())
+        .or_else(|| named.then(|| by(prose)).flatten())
+}
+
+/// `12: `, which `srun --label` writes before each line.
+fn srun_rank(line: &[u8]) -> Option<u32> {
+    const MAX_DIGITS: usize = 7;
+    let line = line.trim_ascii_start();
+    let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let is_label = (1..=MAX_DIGITS).contains(&digits) && line[digits..].starts_with(b": ");
+    is_label.then(|| parse(&line[..digits])).flatten()
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// A decimal number that fits.
-pub(crate) fn parse(digits: Match<'_>) -> Option<u32> {
-    std::str::from_utf8(digits.as_bytes())
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+pub(crate) fn parse(digits: &[u8]) -> Option<u32> {
+    std::str::from_utf8(digits).ok()?.trim().parse().ok()
 }
 
 fn first(pattern: &Regex, window: &[u8]) -> Option<String> {
@@ -149,5 +247,36 @@ mod tests {
         assert_eq!(of("[Rank    0]: Error"), Some(0));
         assert_eq!(of("HOST:1:2 [3] NCCL WARN x"), None);
         assert_eq!(of("[rank99999999999]: x"), None);
+        assert_eq!(of("12345678: x"), None);
+        assert_eq!(of("RANK=4 x"), Some(4));
+    }
+
+    #[test]
+    fn hosts_of_every_library() {
+        let of = |line: &str| host(line.as_bytes(), line.len());
+        assert_eq!(of("gpu-01:10:20 [3] NCCL WARN "), Some("gpu-01".into()));
+        assert_eq!(of("[1,2]<stderr>:n.x:1:2 [0] "), Some("n.x".into()));
+        assert_eq!(of("a:1:2 [0] x b:3:4 [1] "), Some("b".into()));
+        assert_eq!(of("-a:1:2 [0] "), None);
+        assert_eq!(of("(a:1:2 [0] "), None);
+        assert_eq!(of("a:1 [0] "), None);
+        assert_eq!(of("a:1:2 [x] "), None);
+        assert_eq!(of(&format!("{}:1:2 [0] ", "a".repeat(254))), None);
+        assert_eq!(of("[1.25] [n3:77  :0] x.c:1 UCX "), Some("n3".into()));
+        assert_eq!(of("Jan  2 03:04:05 gpu-01 kernel: "), Some("gpu-01".into()));
+    }
+
+    #[test]
+    fn devices_are_found_with_and_without_the_searcher() {
+        for line in DEVICE_STARTS.iter().map(|start| format!("x {start}3 y")) {
+            let window = line.as_bytes();
+            let slow = (0..window.len()).find_map(|at| {
+                let begins = at == 0 || !is_word(window[at - 1]);
+                begins.then(|| patterns().device.captures(&window[at..]))?
+            });
+            let slow = slow.map(|found| text(&found[1]));
+            assert_eq!(device(window), slow, "{line}");
+        }
+        assert_eq!(device(b"xmlx5_0 mlx5_1"), Some("mlx5_1".into()));
     }
 }

@@ -14,13 +14,16 @@ mod clean;
 mod errno;
 mod extract;
 pub mod flight;
+mod hosts;
 pub mod moment;
+pub mod parallel;
 mod reading;
 pub mod rules;
+mod search;
 pub mod stream;
 pub mod summary;
 
-pub use class::{Class, Kind, RuleId, Weight};
+pub use class::{Class, Kind, RuleId, Turn, Weight};
 pub use classify::{Classifier, Finding, LineReport};
 pub use rules::{RuleSet, RulesError};
 pub use summary::{Decision, Summary};

@@ -1,6 +1,6 @@
 //! From one match of a rule to what the message says.
 
-use regex::bytes::Captures;
+use regex_automata::util::captures::Captures;
 
 use crate::class::{Class, Kind, Weight};
 use crate::classify::Finding;
@@ -26,7 +26,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) line: &'a [u8],
     pub(crate) rule: &'a Rule,
     pub(crate) words: &'a Words,
-    pub(crate) found: Captures<'a>,
+    /// None of a rule that captures nothing.
+    pub(crate) captures: Option<Captures>,
     pub(crate) segment: Segment,
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -42,7 +43,8 @@ struct Verdict {
 
 impl Reading<'_> {
     fn capture(&self, name: &str) -> Option<&[u8]> {
-        self.found.name(name).map(|found| found.as_bytes())
+        let span = self.captures.as_ref()?.get_group(self.rule.group(name)?)?;
+        Some(&self.line[span.range()])
     }
 
     fn text_of(&self, name: &str) -> Option<String> {
@@ -56,7 +58,8 @@ impl Reading<'_> {
         let (verb, kind) = self.verb();
         let errno = self.errno();
         let verdict = self.verdict(kind, errno.as_deref());
-        let weight = if !verdict.class.is_root() || kind == Some(Kind::ReadOnly) {
+        let decides = self.rule.decides && kind != Some(Kind::ReadOnly);
+        let weight = if !verdict.class.is_root() || !decides {
             Weight::Never
         } else if verdict.weak || self.rule.weak {
             Weight::Weak
@@ -87,8 +90,7 @@ impl Reading<'_> {
             device: self.text_of("device").or_else(|| subject(extract::device)),
             peer: self.text_of("peer").or_else(|| extract::peer(from_match)),
             rank: self
-                .found
-                .name("rank")
+                .capture("rank")
                 .and_then(extract::parse)
                 .or_else(|| extract::rank(&self.line[self.segment.from..self.segment.to])),
             start: self.start,
@@ -172,7 +174,7 @@ impl Reading<'_> {
     }
 
     fn status(&self) -> Verdict {
-        let number = self.found.name("code").and_then(extract::parse);
+        let number = self.capture("code").and_then(extract::parse);
         let syndrome = self
             .capture("syndrome")
             .and_then(|hex| std::str::from_utf8(hex).ok())

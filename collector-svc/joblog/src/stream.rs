@@ -1,7 +1,9 @@
 //! A log of any length, line by line, in constant memory.
 
+use std::cmp::Reverse;
 use std::io::{self, Read};
 
+use crate::class::Turn;
 use crate::classify::{Classifier, LineReport};
 
 /// Longest piece of a line that is held at once. A longer line is read in pieces
@@ -48,39 +50,84 @@ pub struct StreamEnd {
 pub fn classify_stream<R: Read, E>(
     reader: R,
     classifier: &Classifier,
-    mut sink: impl FnMut(&LineReport) -> Result<(), E>,
+    sink: impl FnMut(&LineReport) -> Result<(), E>,
 ) -> Result<StreamEnd, StreamError<E>> {
     let mut pieces = Pieces::new(reader);
-    let mut end = StreamEnd::default();
-    let mut line: Option<LineReport> = None;
+    let mut delivery = Delivery::new(sink);
     loop {
-        let number = end.lines + 1;
-        let piece = pieces.next().map_err(|error| StreamError::Read {
-            line: number,
-            error,
-        })?;
-        let Some(piece) = piece else {
-            break;
-        };
-        let report = classifier.classify(number, piece.bytes);
-        let merged = match line.take() {
+        match pieces.next() {
+            Ok(Some(piece)) => {
+                let report = classifier.classify(0, piece.bytes);
+                delivery.take(report, piece.ends_line)?;
+            }
+            Ok(None) => return Ok(delivery.end(pieces.read_bytes)),
+            Err(error) => return Err(delivery.broken(error)),
+        }
+    }
+}
+
+/// Numbers lines, joins what the pieces of a long one say, and hands reports on.
+pub(crate) struct Delivery<S> {
+    sink: S,
+    lines: u64,
+    /// Of a line whose end was not read yet.
+    open: Option<LineReport>,
+}
+
+impl<S> Delivery<S> {
+    pub(crate) fn new(sink: S) -> Delivery<S> {
+        Delivery {
+            sink,
+            lines: 0,
+            open: None,
+        }
+    }
+
+    /// Takes what the next piece says.
+    pub(crate) fn take<E>(
+        &mut self,
+        report: LineReport,
+        ends_line: bool,
+    ) -> Result<(), StreamError<E>>
+    where
+        S: FnMut(&LineReport) -> Result<(), E>,
+    {
+        let mut line = match self.open.take() {
             Some(earlier) => merge(earlier, report),
             None => report,
         };
-        if piece.ends_line {
-            sink(&merged).map_err(StreamError::Sink)?;
-            end.lines = number;
+        if ends_line {
+            line.line = self.lines + 1;
+            (self.sink)(&line).map_err(StreamError::Sink)?;
+            self.lines += 1;
         } else {
-            line = Some(merged);
+            self.open = Some(line);
+        }
+        Ok(())
+    }
+
+    /// The error of a log that could not be read further.
+    pub(crate) fn broken<E>(&self, error: io::Error) -> StreamError<E> {
+        StreamError::Read {
+            line: self.lines + 1,
+            error,
         }
     }
-    end.bytes = pieces.read_bytes;
-    Ok(end)
+
+    pub(crate) fn end(&self, bytes: u64) -> StreamEnd {
+        StreamEnd {
+            lines: self.lines,
+            bytes,
+        }
+    }
 }
 
 /// Of two pieces of a line the one that says more; the earlier when they are even.
 fn merge(earlier: LineReport, later: LineReport) -> LineReport {
-    let key = |report: &LineReport| (report.weight, report.rule.is_some());
+    let key = |report: &LineReport| {
+        let turn = Turn::of(report.class, report.verb.as_deref());
+        (report.weight, report.rule.is_some(), Reverse(turn))
+    };
     let further = earlier.further_messages + later.further_messages;
     let both = earlier.rule.is_some() && later.rule.is_some();
     let mut best = if key(&later) > key(&earlier) {
@@ -92,12 +139,14 @@ fn merge(earlier: LineReport, later: LineReport) -> LineReport {
     best
 }
 
-struct Piece<'a> {
-    bytes: &'a [u8],
-    ends_line: bool,
+/// A line, or a piece of a long one.
+pub(crate) struct Piece<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) ends_line: bool,
 }
 
-struct Pieces<R> {
+/// Reads a log piece by piece.
+pub(crate) struct Pieces<R> {
     reader: R,
     buffer: Vec<u8>,
     /// First byte that was not handed out, or is handed out again.
@@ -113,7 +162,7 @@ struct Pieces<R> {
 }
 
 impl<R: Read> Pieces<R> {
-    fn new(reader: R) -> Pieces<R> {
+    pub(crate) fn new(reader: R) -> Pieces<R> {
         Pieces {
             reader,
             buffer: vec![0; PIECE_BYTES + READ_BYTES],
@@ -126,7 +175,11 @@ impl<R: Read> Pieces<R> {
         }
     }
 
-    fn next(&mut self) -> io::Result<Option<Piece<'_>>> {
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+
+    pub(crate) fn next(&mut self) -> io::Result<Option<Piece<'_>>> {
         loop {
             let unseen = &self.buffer[self.start + self.scanned..self.end];
             if let Some(at) = memchr::memchr(b'\n', unseen) {

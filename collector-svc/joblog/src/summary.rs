@@ -1,11 +1,14 @@
 //! From the reports of all lines to the one that decides.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::class::{Class, RuleId, Weight};
+use crate::class::{Class, RuleId, Turn, Weight};
 use crate::classify::LineReport;
+use crate::hosts::Hosts;
+use crate::moment::Clock;
 
 /// Different causes that are kept apart. A log with more has a fault of its own;
 /// the rest is counted in `groups_left_out`.
@@ -82,7 +85,8 @@ pub struct Summary {
     pub matched: u64,
     /// Matched lines of each class.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Root causes, the heaviest and earliest first.
+    /// Root causes: the one that decides, then the heaviest, those that tell what
+    /// broke, and the earliest.
     pub causes: Vec<Group>,
     /// Further causes, beyond those that are kept apart.
     pub groups_left_out: u64,
@@ -94,13 +98,25 @@ pub struct Summary {
     pub rules: String,
 }
 
+/// Clocks whose times are not compared with those of another.
+const CLOCKS: usize = 3;
+
+/// A line that would decide, and its place among all.
+#[derive(Debug)]
+struct Standing {
+    line: u64,
+    decision: Decision,
+}
+
 /// Takes reports one by one.
 #[derive(Debug, Default)]
 pub struct Summarizer {
     lines: u64,
     counts: [u64; Class::ALL.len()],
-    best: Option<Decision>,
+    /// Of the lines with times of each clock, and last of those without a time.
+    best: [Option<Standing>; CLOCKS + 1],
     consequence: Option<Decision>,
+    hosts: Hosts,
     groups: Vec<Group>,
     groups_left_out: u64,
     peers: BTreeMap<String, u64>,
@@ -126,18 +142,24 @@ impl Summarizer {
             file: file.map(str::to_owned),
             text: report.excerpt.clone(),
         };
+        if let Some(host) = &report.host {
+            self.hosts.observe(host);
+        }
         if report.weight == Weight::Never {
             if self.consequence.is_none() && report.class == Class::FollowOn {
                 self.consequence = Some(decision());
             }
             return;
         }
-        if self
-            .best
+        let best = &mut self.best[clock_of(report)];
+        if best
             .as_ref()
-            .is_none_or(|best| precedes(report, &best.report))
+            .is_none_or(|best| precedes(report, &best.decision.report))
         {
-            self.best = Some(decision());
+            *best = Some(Standing {
+                line: self.lines,
+                decision: decision(),
+            });
         }
         self.group(report);
         if let Some(peer) = &report.peer
@@ -148,14 +170,7 @@ impl Summarizer {
     }
 
     fn group(&mut self, report: &LineReport) {
-        let same = |group: &&mut Group| {
-            group.class == report.class
-                && Some(&group.rule) == report.rule.as_ref()
-                && group.verb == report.verb
-                && group.errno == report.errno
-                && group.status == report.status
-        };
-        if let Some(group) = self.groups.iter_mut().find(same) {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.has(report)) {
             group.count += 1;
             group.take_names(report);
             return;
@@ -186,8 +201,26 @@ impl Summarizer {
 
     /// What all lines together say.
     pub fn finish(mut self, rules: &str) -> Summary {
-        self.groups
-            .sort_by_key(|group| std::cmp::Reverse(group.weight));
+        let torn = self.hosts.torn();
+        let mend = |report: &mut LineReport| {
+            if let Some(host) = report.host.as_ref().and_then(|host| torn.get(host)) {
+                report.host = Some(host.clone());
+            }
+        };
+        let best = self.best.into_iter().flatten().min_by_key(|standing| {
+            let report = &standing.decision.report;
+            (Reverse(report.weight), turn(report), standing.line)
+        });
+        let mut decision = best.map(|standing| standing.decision);
+        let decisions = decision.as_mut().into_iter().chain(&mut self.consequence);
+        decisions.for_each(|decision| mend(&mut decision.report));
+        for group in &mut self.groups {
+            group.mend(&torn);
+        }
+        self.groups.sort_by_key(|group| {
+            let decides = decision.as_ref().is_some_and(|d| group.has(&d.report));
+            (!decides, Reverse(group.weight), group.turn())
+        });
         let mut peers: Vec<PeerCount> = self
             .peers
             .into_iter()
@@ -197,12 +230,11 @@ impl Summarizer {
         peers.truncate(SHOWN_PEERS);
         let counts = Class::ALL.iter().zip(self.counts);
         Summary {
-            class: self
-                .best
+            class: decision
                 .as_ref()
-                .map_or(Class::CannotTell, |best| best.report.class),
-            first_consequence: self.consequence.filter(|_| self.best.is_none()),
-            decision: self.best,
+                .map_or(Class::CannotTell, |decision| decision.report.class),
+            first_consequence: self.consequence.filter(|_| decision.is_none()),
+            decision,
             lines: self.lines,
             matched: self.counts.iter().sum(),
             counts: counts
@@ -218,6 +250,31 @@ impl Summarizer {
 }
 
 impl Group {
+    /// Whether the line belongs to it.
+    fn has(&self, report: &LineReport) -> bool {
+        self.class == report.class
+            && Some(&self.rule) == report.rule.as_ref()
+            && self.verb == report.verb
+            && self.errno == report.errno
+            && self.status == report.status
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::of(self.class, self.verb.as_deref())
+    }
+
+    /// Names hosts as the whole log has them.
+    fn mend(&mut self, torn: &BTreeMap<String, String>) {
+        let mut hosts: Vec<String> = Vec::with_capacity(self.hosts.len());
+        for host in self.hosts.drain(..) {
+            let host = torn.get(&host).cloned().unwrap_or(host);
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        self.hosts = hosts;
+    }
+
     fn take_names(&mut self, report: &LineReport) {
         fn take<T: PartialEq + Clone>(names: &mut Vec<T>, name: Option<&T>) {
             if let Some(name) = name
@@ -233,14 +290,29 @@ impl Group {
     }
 }
 
-/// Whether the line decides rather than the best so far, which stands earlier in
-/// the log: a heavier one does, and one that was surely written before.
+/// The clock of its time; the last place for a line without one.
+fn clock_of(report: &LineReport) -> usize {
+    match report.moment.map(|moment| moment.clock) {
+        Some(Clock::Wall) => 0,
+        Some(Clock::Yearless) => 1,
+        Some(Clock::Boot) => 2,
+        None => CLOCKS,
+    }
+}
+
+fn turn(report: &LineReport) -> Turn {
+    Turn::of(report.class, report.verb.as_deref())
+}
+
+/// Whether the line decides rather than the best so far of its clock, which stands
+/// earlier in the log: a heavier one does, one that was surely written before, and
+/// where no time decides one that tells what broke rather than what followed.
 fn precedes(report: &LineReport, best: &LineReport) -> bool {
     if report.weight != best.weight {
         return report.weight > best.weight;
     }
-    match (report.moment, best.moment) {
-        (Some(moment), Some(other)) => moment.is_before(other) == Some(true),
-        _ => false,
-    }
+    let before = report.moment.zip(best.moment);
+    before
+        .and_then(|(moment, other)| moment.is_before(other))
+        .unwrap_or_else(|| turn(report) < turn(best))
 }

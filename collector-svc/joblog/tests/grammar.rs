@@ -195,6 +195,105 @@ fn the_earliest_cause_by_time_wins_also_when_it_stands_later() {
     assert_eq!(by_time.counts.len(), 3);
 }
 
+const HANG: &str = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600045 milliseconds before timing out.";
+const RETRIES: &str =
+    "n1:1:2 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129";
+const BROKE: &str = "n2:1:2 [0] NCCL WARN Call to ibv_reg_mr failed with error Bad address";
+
+/// Files are read by name, and not in the order of what happened.
+#[test]
+fn without_times_a_cause_comes_before_what_followed_from_it() {
+    for (lines, deciding) in [
+        ([HANG, RETRIES, BROKE], 3),
+        ([RETRIES, HANG, BROKE], 3),
+        ([BROKE, HANG, RETRIES], 1),
+        ([HANG, HANG, RETRIES], 3),
+        ([HANG, HANG, HANG], 1),
+    ] {
+        let summary = summary(&lines);
+        assert_eq!(summary.decision.unwrap().report.line, deciding, "{lines:?}");
+        assert_eq!(summary.causes[0].first_line, deciding, "{lines:?}");
+    }
+    // A port that went down is no answer that did not come.
+    let port = "n3:1:2 [0] NCCL WARN NET/IB : mlx5_3:1 Got async error event: port error";
+    assert_eq!(summary(&[RETRIES, port]).decision.unwrap().report.line, 2);
+}
+
+#[test]
+fn times_decide_where_lines_have_them() {
+    let at = |time: &str, line: &str| format!("[2026-01-02 03:04:{time}] {line}");
+    let timed = [at("05", HANG), at("09", BROKE)];
+    let lines: Vec<&str> = timed.iter().map(String::as_str).collect();
+    assert_eq!(summary(&lines).decision.unwrap().report.line, 1);
+    // Of the same moment, or of another clock, no time decides.
+    let mixed = [at("05", HANG), at("05", BROKE)];
+    let lines: Vec<&str> = mixed.iter().map(String::as_str).collect();
+    assert_eq!(summary(&lines).decision.unwrap().report.line, 2);
+    let torch = format!("[rank1]:[E101 03:04:05.000000001 P.cpp:1] {HANG}");
+    for lines in [[torch.as_str(), BROKE], [BROKE, torch.as_str()]] {
+        assert_eq!(summary(&lines).class, Class::Syscall, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_cause_in_a_line_comes_before_what_followed_from_it() {
+    let report = read(&format!("{HANG}{BROKE}"));
+    assert_eq!((report.class, report.further_messages), (Class::Syscall, 1));
+}
+
+/// A progress bar returns to the line's begin, and other processes write behind it.
+#[test]
+fn what_carriage_returns_part_are_lines_with_one_answer() {
+    let bar = "loading: 41%|####      | 12/29";
+    let report = read(&format!(
+        "{bar}\r{bar}\r[rank3]: {HANG}\r7: {BROKE}\r{bar}\r"
+    ));
+    assert_eq!(report.class, Class::Syscall);
+    assert_eq!(report.errno.as_deref(), Some("EFAULT"));
+    assert_eq!((report.rank, report.host.as_deref()), (Some(7), Some("n2")));
+    assert_eq!(report.further_messages, 1);
+    assert!(report.excerpt.starts_with("7: n2"), "{}", report.excerpt);
+    // No message reaches over a return.
+    assert_eq!(read("Call to ibv_create_cq\r failed").errno, None);
+    let glued = read("Call to ibv_create_cq failed with error\rCannot allocate memory");
+    assert_eq!(
+        (glued.verb.as_deref(), glued.errno),
+        (Some("ibv_create_cq"), None)
+    );
+}
+
+/// The rest of one message and the prefix of the next: `Ca` of `Call to`, `gpu-02`.
+#[test]
+fn a_torn_name_is_no_host() {
+    let lines: Vec<String> = [
+        "gpu-01",
+        "gpu-02",
+        "gpu-02",
+        "Cagpu-02",
+        "Cagpu-02gpu-01",
+        "gpu-01",
+    ]
+    .iter()
+    .map(|host| BROKE.replace("n2:", &format!("{host}:")))
+    .collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    assert_eq!(summary(&lines).causes[0].hosts, ["gpu-01", "gpu-02"]);
+    let torn_first: Vec<&str> = lines[3..4].iter().chain(&lines[..3]).copied().collect();
+    let decision = summary(&torn_first).decision.unwrap();
+    assert_eq!(decision.report.host.as_deref(), Some("gpu-02"));
+}
+
+/// libibverbs says this of every provider's file in a container that has none of them.
+#[test]
+fn a_missing_configuration_directory_decides_nothing() {
+    let notice = "libibverbs: Warning: couldn't open config directory '/etc/libibverbs.d'.";
+    assert_eq!(read(notice).class, Class::Config);
+    let alone = summary(&[notice, notice]);
+    assert_eq!((alone.class, alone.decision), (Class::CannotTell, None));
+    let with_timeout = summary(&[notice, HANG]);
+    assert_eq!(with_timeout.class, Class::Hang);
+}
+
 #[test]
 fn a_summary_is_bounded_whatever_the_log_holds() {
     let mut summarizer = Summarizer::new();

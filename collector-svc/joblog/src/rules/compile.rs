@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
-use regex::bytes::{Regex, RegexBuilder};
+use regex_automata::PatternID;
+use regex_automata::meta::{self, BuildError, Regex};
+use regex_automata::util::syntax;
 use toml::Spanned;
 
 use super::file::{RuleEntry, RuleFile};
+use super::literals::{Literals, LiteralsError, MIN_LITERAL_BYTES};
 use super::words::{self, Words};
 use super::{RuleSet, RulesError};
 use crate::class::{Class, RuleId};
@@ -24,15 +26,11 @@ pub(crate) const PATTERN_SIZE_LIMIT: usize = 2 << 20;
 /// 2 MiB the widest patterns forget their states within a line and crawl.
 const MATCHER_SIZE_LIMIT: usize = 16 << 20;
 
-/// Shortest literal: two letters stand in every line and filter nothing.
-const MIN_LITERAL_BYTES: usize = 3;
-
-/// Up to so many bytes of literals the prefilter is a full DFA (some megabytes);
-/// beyond, one that is smaller and slower.
-const DFA_LITERAL_BYTES: usize = 32 << 10;
+/// How many names a pattern may give to what it captures.
+const CAPTURES_COUNT: usize = 13;
 
 /// What a pattern may capture.
-const CAPTURES: [&str; 13] = [
+const CAPTURES: [&str; CAPTURES_COUNT] = [
     "verb",
     "action",
     "object",
@@ -73,14 +71,31 @@ pub(crate) enum ErrnoSource {
 pub(crate) struct Rule {
     pub(crate) id: RuleId,
     pub(crate) pattern: Regex,
+    /// Groups of the pattern, in the order of [`CAPTURES`].
+    groups: [Option<usize>; CAPTURES_COUNT],
     pub(crate) class: ClassSource,
     pub(crate) verb: Option<String>,
     pub(crate) status: Option<String>,
     pub(crate) errno: ErrnoSource,
     pub(crate) by_errno: Vec<(String, Class)>,
     pub(crate) weak: bool,
+    pub(crate) decides: bool,
     pub(crate) fallback: bool,
     pub(crate) examples: Vec<String>,
+}
+
+impl Rule {
+    /// Whether what it captures is worth the search: a rule for ordinary lines says
+    /// nothing.
+    pub(crate) fn captures(&self) -> bool {
+        self.class != ClassSource::None && self.groups.iter().any(Option::is_some)
+    }
+
+    /// The group of that name.
+    pub(crate) fn group(&self, name: &str) -> Option<usize> {
+        let at = CAPTURES.iter().position(|known| *known == name)?;
+        self.groups[at]
+    }
 }
 
 /// Compiles the files, earlier ones first, and runs every rule's examples.
@@ -88,105 +103,139 @@ pub(crate) fn compile(files: &[RuleFile], revision: String) -> Result<RuleSet, R
     let words = Words::compile(files)?;
     let mut rules = Vec::new();
     let mut seen = HashSet::new();
-    let mut literals = Literals::default();
-    for file in files {
-        for entry in &file.rules {
-            let number = u16::try_from(rules.len())
-                .ok()
-                .filter(|_| rules.len() < MAX_RULES);
-            let Some(number) = number else {
-                return Err(file.refuse(&entry.id, format!("more than {MAX_RULES} rules")));
-            };
-            if !seen.insert(entry.id.get_ref().as_str()) {
-                let reason = format!(
-                    "the rule {} stands here twice; rename one",
-                    entry.id.get_ref()
-                );
-                return Err(file.refuse(&entry.id, reason));
-            }
-            literals.add(file, entry, number)?;
-            rules.push(rule(file, entry)?);
+    let entries = || {
+        let files = files.iter();
+        files.flat_map(|file| file.rules.iter().map(move |entry| (file, entry)))
+    };
+    for (file, entry) in entries() {
+        if rules.len() >= MAX_RULES {
+            return Err(file.refuse(&entry.id, format!("more than {MAX_RULES} rules")));
         }
+        if !seen.insert(entry.id.get_ref().as_str()) {
+            let reason = format!(
+                "the rule {} stands here twice; rename one",
+                entry.id.get_ref()
+            );
+            return Err(file.refuse(&entry.id, reason));
+        }
+        check_literals(file, entry)?;
+        rules.push(rule(file, entry)?);
     }
-    let prefilter = literals.automaton().map_err(|reason| RulesError {
-        file: files
-            .first()
-            .map_or_else(String::new, |file| file.name.clone()),
-        line: 1,
-        reason,
+    let named = entries().map(|(_, entry)| {
+        (
+            entry.pattern.get_ref().as_str(),
+            entry.any.get_ref().as_slice(),
+        )
+    });
+    let examples = entries().flat_map(|(_, entry)| &entry.examples);
+    let examples: Vec<&str> = examples.map(|text| text.get_ref().as_str()).collect();
+    let literals = Literals::of(named, &examples).map_err(|error| match error {
+        LiteralsError::Nothing(at) => match entries().nth(at) {
+            Some((file, entry)) => file.refuse(
+                &entry.pattern,
+                "the pattern shows no literal that each match holds: name some in `any`",
+            ),
+            None => in_first(files, "a rule has no literal".to_owned()),
+        },
+        LiteralsError::Searcher(reason) => in_first(files, reason),
     })?;
     let set = RuleSet {
+        turns: turns(&rules),
         rules,
         words,
-        prefilter,
-        literal_rules: literals.rules,
+        literals,
         revision,
     };
     check_examples(files, set)
 }
 
-#[derive(Default)]
-struct Literals {
-    texts: Vec<String>,
-    rules: Vec<Vec<u16>>,
+/// When each rule is tried: in the order of the files, fall-backs last.
+fn turns(rules: &[Rule]) -> Vec<u16> {
+    // At most MAX_RULES, which a u16 holds.
+    let mut in_turn: Vec<u16> = (0..=u16::MAX).take(rules.len()).collect();
+    in_turn.sort_by_key(|rule| rules[usize::from(*rule)].fallback);
+    let mut turns = vec![0; rules.len()];
+    for (turn, rule) in (0..=u16::MAX).zip(in_turn) {
+        turns[usize::from(rule)] = turn;
+    }
+    turns
 }
 
-impl Literals {
-    fn add(&mut self, file: &RuleFile, entry: &RuleEntry, number: u16) -> Result<(), RulesError> {
-        if entry.any.get_ref().is_empty() {
-            return Err(file.refuse(&entry.any, "at least one literal must stand in `any`"));
-        }
-        for literal in entry.any.get_ref() {
-            if literal.len() < MIN_LITERAL_BYTES {
-                let reason = format!(
-                    "the literal {literal:?} is shorter than {MIN_LITERAL_BYTES} bytes: it would stand in \
-                     every line; take a longer piece of what the pattern matches"
-                );
-                return Err(file.refuse(&entry.any, reason));
-            }
-            let lower = literal.to_ascii_lowercase();
-            match self.texts.iter().position(|text| *text == lower) {
-                Some(at) => self.rules[at].push(number),
-                None => {
-                    self.texts.push(lower);
-                    self.rules.push(vec![number]);
-                }
-            }
-        }
-        Ok(())
+fn in_first(files: &[RuleFile], reason: String) -> RulesError {
+    RulesError {
+        file: files
+            .first()
+            .map_or_else(String::new, |file| file.name.clone()),
+        line: 1,
+        reason,
     }
+}
 
-    fn automaton(&self) -> Result<AhoCorasick, String> {
-        let bytes: usize = self.texts.iter().map(String::len).sum();
-        AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .kind((bytes <= DFA_LITERAL_BYTES).then_some(AhoCorasickKind::DFA))
-            .build(&self.texts)
-            .map_err(|error| error.to_string())
-    }
+/// Literals that a file names must tell something.
+fn check_literals(file: &RuleFile, entry: &RuleEntry) -> Result<(), RulesError> {
+    let short = entry
+        .any
+        .get_ref()
+        .iter()
+        .find(|literal| literal.len() < MIN_LITERAL_BYTES);
+    let Some(literal) = short else {
+        return Ok(());
+    };
+    let reason = format!(
+        "the literal {literal:?} is shorter than {MIN_LITERAL_BYTES} bytes: it would stand in \
+         every line; take a longer piece of what the pattern matches"
+    );
+    Err(file.refuse(&entry.any, reason))
+}
+
+/// The pattern as rules have it: letters of either case, bytes, within bounds. The
+/// error is what is wrong with it.
+fn pattern(text: &str) -> Result<Regex, String> {
+    Regex::builder()
+        .syntax(
+            syntax::Config::new()
+                .case_insensitive(true)
+                .unicode(false)
+                .utf8(false),
+        )
+        .configure(
+            meta::Config::new()
+                .utf8_empty(false)
+                .nfa_size_limit(Some(PATTERN_SIZE_LIMIT))
+                .hybrid_cache_capacity(MATCHER_SIZE_LIMIT),
+        )
+        .build(text)
+        .map_err(|error| reason(&error))
+}
+
+/// What is wrong with a pattern.
+fn reason(error: &BuildError) -> String {
+    let told = match (error.syntax_error(), error.size_limit()) {
+        (Some(syntax), _) => syntax.to_string(),
+        (None, Some(limit)) => format!("it exceeds the size limit of {limit} bytes"),
+        (None, None) => error.to_string(),
+    };
+    told.replace('\n', " ")
 }
 
 fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
-    let pattern = RegexBuilder::new(entry.pattern.get_ref())
-        .case_insensitive(true)
-        .unicode(false)
-        .size_limit(PATTERN_SIZE_LIMIT)
-        .dfa_size_limit(MATCHER_SIZE_LIMIT)
-        .build()
-        .map_err(|error| {
-            let reason = error.to_string().replace('\n', " ");
-            file.refuse(&entry.pattern, reason)
-        })?;
-    if let Some(name) = pattern
-        .capture_names()
-        .flatten()
-        .find(|name| !CAPTURES.contains(name))
+    let pattern =
+        pattern(entry.pattern.get_ref()).map_err(|reason| file.refuse(&entry.pattern, reason))?;
+    let mut groups = [None; CAPTURES_COUNT];
+    for (group, name) in pattern
+        .group_info()
+        .pattern_names(PatternID::ZERO)
+        .enumerate()
     {
-        let reason = format!(
-            "nothing is done with the capture {name:?}; known: {}",
-            CAPTURES.join(", ")
-        );
-        return Err(file.refuse(&entry.pattern, reason));
+        let Some(name) = name else { continue };
+        let Some(known) = CAPTURES.iter().position(|known| *known == name) else {
+            let reason = format!(
+                "nothing is done with the capture {name:?}; known: {}",
+                CAPTURES.join(", ")
+            );
+            return Err(file.refuse(&entry.pattern, reason));
+        };
+        groups[known] = Some(group);
     }
     let class = match entry.class.get_ref().as_str() {
         "by_verb" => ClassSource::Verb,
@@ -208,12 +257,14 @@ fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
     Ok(Rule {
         id: RuleId::new(entry.id.get_ref()),
         pattern,
+        groups,
         class,
         verb: entry.verb.clone(),
         status: entry.status.clone(),
         errno: errno_source(file, entry, class)?,
         by_errno,
         weak: entry.weak,
+        decides: entry.decides,
         fallback: entry.fallback,
         examples: entry
             .examples

@@ -41,7 +41,8 @@ pub(crate) struct RuleFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleEntry {
     pub(crate) id: Spanned<String>,
-    /// One of these stands in every line that the pattern can match.
+    /// Literals of which a line must hold one, beside those that the pattern shows.
+    #[serde(default = "no_literals")]
     pub(crate) any: Spanned<Vec<String>>,
     pub(crate) pattern: Spanned<String>,
     /// A class, `by_verb`, `by_status`, `by_event` or `none` (an ordinary line).
@@ -58,11 +59,22 @@ pub(crate) struct RuleEntry {
     /// Decides only where nothing else does.
     #[serde(default)]
     pub(crate) weak: bool,
+    /// Whether it may decide at all: a notice that stands in healthy logs too does not.
+    #[serde(default = "yes")]
+    pub(crate) decides: bool,
     /// Tried only where no other rule answered to the message.
     #[serde(default)]
     pub(crate) fallback: bool,
     #[serde(default)]
     pub(crate) examples: Vec<Spanned<String>>,
+}
+
+fn no_literals() -> Spanned<Vec<String>> {
+    Spanned::new(0..0, Vec::new())
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// A verb and its other names.

@@ -5,20 +5,21 @@
 
 mod compile;
 mod file;
+mod literals;
 mod words;
-
-use aho_corasick::AhoCorasick;
 
 pub use compile::MAX_RULES;
 pub(crate) use compile::{ClassSource, ErrnoSource, Rule};
+pub(crate) use literals::{Hit, Line};
 pub(crate) use words::Words;
 
 use file::RuleFile;
 
 /// The built-in files, from the most to the least specific: an earlier rule
 /// takes its piece of a line before a later one.
-const BUILTIN: [(&str, &str); 12] = [
+const BUILTIN: [(&str, &str); 13] = [
     ("words.toml", include_str!("../../rules/words.toml")),
+    ("statuses.toml", include_str!("../../rules/statuses.toml")),
     ("ordinary.toml", include_str!("../../rules/ordinary.toml")),
     ("nccl.toml", include_str!("../../rules/nccl.toml")),
     ("ucx.toml", include_str!("../../rules/ucx.toml")),
@@ -49,10 +50,10 @@ pub struct RulesError {
 pub struct RuleSet {
     pub(crate) rules: Vec<Rule>,
     pub(crate) words: Words,
-    /// Finds the literals of all rules in one pass.
-    pub(crate) prefilter: AhoCorasick,
-    /// Rules of each literal of the prefilter.
-    pub(crate) literal_rules: Vec<Vec<u16>>,
+    /// When each rule is tried: in the order of the files, fall-backs last.
+    pub(crate) turns: Vec<u16>,
+    /// What the patterns cannot match without.
+    pub(crate) literals: literals::Literals,
     revision: String,
 }
 

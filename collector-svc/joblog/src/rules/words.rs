@@ -97,7 +97,7 @@ const ACTIONS: [(&str, &[&str]); 4] = [
             "reset", "adjust",
         ],
     ),
-    ("query", &["query", "quer", "get", "read", "find"]),
+    ("query", &["query", "quer", "get", "read", "find", "obtain"]),
 ];
 
 impl Words {
