@@ -17,9 +17,32 @@ const HELD_OUT: &str = include_str!("held_out.tsv");
 /// any further one; see `SECOND_FIRST_RUN`.
 const HELD_OUT_SECOND: &str = include_str!("held_out_second.tsv");
 
+/// Lines of formats that no rule was made with, labelled on 2026-11-30 before any run,
+/// in the form of the labelled ones: sources of gloo, TensorPipe, MSCCL++, UCC,
+/// rdma-core, RCCL, NIXL, UCCL, mercury, CTran, MORI, later NCCL, UCX and NVSHMEM, and
+/// public issues of others. At their first run 60.8 % of the classes were right (234 of
+/// 385); of the 151 others 139 were not told at all, 12 were told wrong, among them
+/// two consequences that were called causes.
+const HELD_OUT_THIRD: &str = include_str!("held_out_third.tsv");
+
+/// What must be right of those: some labels stand against conventions of the rules
+/// and stay as they were set.
+const LEAST_SHARE_THIRD: f64 = 0.95;
+
+/// Lines of programs that none of the others come from, labelled on 2026-11-30 to
+/// measure how far the rules reach that were widened because of the third set. At their
+/// first run 61.8 % of the classes were right (47 of 76; the rules before had 47.4 %),
+/// and of the 29 others 28 were not told at all.
+const HELD_OUT_FOURTH: &str = include_str!("held_out_fourth.tsv");
+
+/// What must be right of those: what is left is words of one program each, and a rule
+/// for each would measure nothing.
+const LEAST_SHARE_FOURTH: f64 = 0.85;
+
 /// What must be right: the aim of the issue is 95 %, and what is known is kept.
 const LEAST_SHARE: f64 = 0.97;
 
+#[derive(Clone)]
 struct Line<'a> {
     split: &'a str,
     class: Class,
@@ -28,11 +51,11 @@ struct Line<'a> {
     text: &'a str,
 }
 
-fn labelled() -> Vec<Line<'static>> {
-    let rows = LABELLED.lines().skip(1).map(|row| {
+fn labelled(file: &'static str) -> Vec<Line<'static>> {
+    let rows = file.lines().skip(1).map(|row| {
         let cells: Vec<&str> = row.split('\t').collect();
         Line {
-            split: "labelled",
+            split: cells[5],
             class: cells[4].parse().expect("a class in the fifth column"),
             verb: cells[2],
             error: cells[3],
@@ -99,7 +122,20 @@ fn share_right(name: &str, lines: &[Line<'_>]) -> f64 {
 
 #[test]
 fn labelled_lines() {
-    assert!(share_right("labelled", &labelled()) >= LEAST_SHARE);
+    assert!(share_right("labelled", &labelled(LABELLED)) >= LEAST_SHARE);
+}
+
+#[test]
+fn held_out_lines_of_new_formats() {
+    let lines = labelled(HELD_OUT_THIRD);
+    assert!(lines.len() > 300);
+    assert!(share_right("held out, third", &lines) >= LEAST_SHARE_THIRD);
+}
+
+#[test]
+fn held_out_lines_of_other_programs() {
+    let lines = labelled(HELD_OUT_FOURTH);
+    assert!(share_right("held out, fourth", &lines) >= LEAST_SHARE_FOURTH);
 }
 
 #[test]
@@ -115,35 +151,45 @@ fn held_out_lines_of_other_repositories() {
     assert!(share_right("held out, second", &lines) >= LEAST_SHARE);
 }
 
-/// Verbs and errors of the labels, where they name one.
-#[test]
-fn verbs_and_errors() {
+/// The share of verbs and errnos that is right, where the labels name one.
+fn share_named_right(name: &str, lines: &[Line<'_>]) -> f64 {
     let classifier = classifier();
     let (mut right, mut all) = (0, 0);
-    let mut check = |what: &str, same: bool, line: &Line<'_>| {
+    let mut check = |same: bool, answer: Option<&str>, label: &str, line: &Line<'_>| {
         all += 1;
         if same {
             right += 1;
         } else {
-            println!("{what}: {} in {}", line.error, line.text);
+            println!("{answer:?} for {label}: {}", line.text);
         }
     };
-    for line in labelled()
-        .iter()
-        .chain(&held_out(HELD_OUT))
-        .chain(&held_out(HELD_OUT_SECOND))
-    {
+    for line in lines {
         let report = classifier.classify(1, line.text.as_bytes());
-        let verb = report.verb.as_deref().unwrap_or("-");
+        let verb = report.verb.as_deref();
         if !matches!(line.verb, "?" | "-") {
-            check("verb", line.verb.contains(verb), line);
+            let same = line.verb.contains(verb.unwrap_or("-"));
+            check(same, verb, line.verb, line);
         }
         let error = line.error.split(' ').next().unwrap_or_default();
         let is_errno = error.starts_with('E') && error.chars().all(|c| c.is_ascii_alphanumeric());
         if is_errno {
-            check("errno", report.errno.as_deref() == Some(error), line);
+            let errno = report.errno.as_deref();
+            check(errno == Some(error), errno, error, line);
         }
     }
-    println!("verbs and errnos: {right} of {all}");
-    assert!(f64::from(right) / f64::from(all) >= 0.95);
+    println!("{name}: verbs and errnos: {right} of {all}");
+    f64::from(right) / f64::from(all)
+}
+
+#[test]
+fn verbs_and_errors() {
+    let known = [
+        labelled(LABELLED),
+        held_out(HELD_OUT),
+        held_out(HELD_OUT_SECOND),
+    ]
+    .concat();
+    assert!(share_named_right("sets before", &known) >= 0.95);
+    let new = [labelled(HELD_OUT_THIRD), labelled(HELD_OUT_FOURTH)].concat();
+    assert!(share_named_right("third and fourth", &new) >= 0.85);
 }
