@@ -218,7 +218,8 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             for (route, waiting) in self.routes.iter().zip(&mut waiting) {
                 if waiting.is_empty() {
                     let port = &mut self.ports[route.in_port()];
-                    port.receive(BURST, |_, _| (), |frame, ()| waiting.push_back(frame));
+                    let received = port.receive(BURST, |_, _| ());
+                    waiting.extend(received.iter_mut().map(std::mem::take));
                 }
                 let sent = self.ports[route.out_port()].transmit(waiting.make_contiguous());
                 waiting.drain(..sent);

@@ -134,27 +134,17 @@ impl<H: Default> Backlog<H> {
         self.slots.get(head as usize).map(|slot| (head, slot))
     }
 
-    /// Takes `count` free slots, no more than there are; [`Backlog::store`] then fills
-    /// them. Gives the place of the first one.
+    /// Takes free slots, no more than there are; [`Backlog::store`] then fills them.
     #[inline]
-    pub(super) fn take_slots(&mut self, count: usize) -> usize {
-        self.free_frames -= count;
-        self.free_frames
+    pub(super) fn take_slots(&mut self, slots: &mut [u32]) {
+        let until = self.free_frames;
+        self.free_frames -= slots.len();
+        slots.copy_from_slice(&self.free[self.free_frames..until]);
     }
 
-    /// Gives back what was taken beyond the first `used` of `count` slots from a place.
+    /// Stores a frame that belongs to no list yet in a slot that was taken.
     #[inline]
-    pub(super) fn return_slots(&mut self, place: usize, used: usize, count: usize) {
-        if used < count {
-            self.free.copy_within(place + used..place + count, place);
-            self.free_frames += count - used;
-        }
-    }
-
-    /// Stores a frame that belongs to no list yet in the slot at a place taken before.
-    #[inline]
-    pub(super) fn store(&mut self, place: usize, frame: Frame<H>) -> u32 {
-        let slot = self.free[place];
+    pub(super) fn store(&mut self, slot: u32, frame: Frame<H>) {
         self.slots[slot as usize] = Slot {
             handle: frame.handle,
             key: frame.key,
@@ -163,7 +153,6 @@ impl<H: Default> Backlog<H> {
             len: frame.len,
             is_cnp: frame.is_cnp,
         };
-        slot
     }
 
     /// Gives slots back. They are taken again in the same order, so that frames in

@@ -1,6 +1,6 @@
 //! The way out: what is due is offered, and leaves once the port has taken it.
 
-use super::{BURST, Picks, Wire};
+use super::{BURST, NO_WAITS, Picks, Wire};
 use crate::engine::backlog::{Backlog, List, Slot};
 use crate::engine::clock::{Clock, Pace, line_bytes};
 use crate::engine::time::{is_after, later};
@@ -19,16 +19,27 @@ impl<H: Default> Burst<'_, H> {
     /// also ends where frames join that arrived later. Poll until it is empty.
     #[must_use]
     #[inline]
-    pub fn departures(&self) -> &[Departure<H>] {
+    pub fn departures(&self) -> &[Departure] {
         &self.wire.departures[..self.wire.picked]
     }
 
-    /// The same, so that handles can be moved to the port. Those that it did not take
-    /// have to be back in their places before [`Burst::commit`].
+    /// Their handles, in the same order.
     #[must_use]
     #[inline]
-    pub fn departures_mut(&mut self) -> &mut [Departure<H>] {
-        &mut self.wire.departures[..self.wire.picked]
+    pub fn handles(&self) -> &[H] {
+        &self.wire.handles[..self.wire.picked]
+    }
+
+    /// The frames, and their handles for the port to take. Those that it does not take
+    /// have to be in their places at [`Burst::commit`].
+    #[must_use]
+    #[inline]
+    pub fn offer(&mut self) -> (&[Departure], &mut [H]) {
+        let offered = self.wire.picked;
+        (
+            &self.wire.departures[..offered],
+            &mut self.wire.handles[..offered],
+        )
     }
 
     /// The speed at which they leave; another than before where a rule has ended by
@@ -74,7 +85,8 @@ struct Picker<'a, H, const WHOLE: bool, const STAGED: bool> {
     slots: &'a mut [Slot<H>],
     lists: &'a mut [List],
     picks: &'a mut Picks,
-    departures: &'a mut [Departure<H>; BURST],
+    departures: &'a mut [Departure; BURST],
+    handles: &'a mut [H; BURST],
     picked: usize,
     clock: Clock,
     times: Times<WHOLE, STAGED>,
@@ -91,6 +103,7 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
         let front = self.slots.get_mut(slot as usize)?;
         let place = self.departures.get_mut(at)?;
         self.clock = self.times.depart::<H, IS_CNP>(self.clock, front, place)?;
+        self.handles[at] = std::mem::take(&mut front.handle);
         self.picks.lists[at] = list;
         self.picks.slots[at] = slot;
         queue.detach(front.next);
@@ -111,7 +124,8 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
         let mut clock = self.clock;
         let mut frames = 0;
         let places = self.departures[from..].iter_mut();
-        for (place, pick) in places.zip(&mut self.picks.slots[from..]) {
+        let places = places.zip(&mut self.handles[from..]);
+        for ((place, handle), pick) in places.zip(&mut self.picks.slots[from..]) {
             // The end of a list is no slot's number.
             let Some(front) = self.slots.get_mut(slot as usize) else {
                 break;
@@ -120,6 +134,7 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
                 break;
             };
             clock = free;
+            *handle = std::mem::take(&mut front.handle);
             *pick = slot;
             slot = front.next;
             frames += 1;
@@ -140,17 +155,19 @@ struct Times<const WHOLE: bool, const STAGED: bool> {
     staged_from_ps: u64,
     /// What the frames on offer occupy.
     line_bytes: u64,
+    /// The shortest and the longest that one of them has waited.
+    waits: [u64; 2],
 }
 
 impl<const WHOLE: bool, const STAGED: bool> Times<WHOLE, STAGED> {
-    /// Moves a frame to its place in the burst if it may start within the bounds; tells
-    /// when the wire is free after it.
+    /// Fills a frame's place in the burst if it may start within the bounds; tells when
+    /// the wire is free after it.
     #[inline]
-    fn depart<H: Default, const IS_CNP: bool>(
+    fn depart<H, const IS_CNP: bool>(
         &mut self,
         clock: Clock,
-        front: &mut Slot<H>,
-        place: &mut Departure<H>,
+        front: &Slot<H>,
+        place: &mut Departure,
     ) -> Option<Clock> {
         if STAGED && !is_after(self.staged_from_ps, clock.whole_ps) {
             return None;
@@ -164,10 +181,12 @@ impl<const WHOLE: bool, const STAGED: bool> Times<WHOLE, STAGED> {
         if is_after(start_ps, self.last_start_ps) {
             return None;
         }
+        let waited_ps = start_ps.wrapping_sub(front.arrived_ps);
+        let [shortest, longest] = self.waits;
+        self.waits = [shortest.min(waited_ps), longest.max(waited_ps)];
         *place = Departure {
-            handle: std::mem::take(&mut front.handle),
             depart_at_ps: start_ps,
-            waited_ps: start_ps.wrapping_sub(front.arrived_ps),
+            waited_ps,
             len: front.len,
             is_cnp: IS_CNP,
         };
@@ -245,6 +264,7 @@ impl<H: Default> Wire<H> {
             lists: &mut self.backlog.lists,
             picks: &mut self.picks,
             departures: &mut self.departures,
+            handles: &mut self.handles,
             picked: 0,
             clock: self.clock,
             times: Times {
@@ -252,6 +272,7 @@ impl<H: Default> Wire<H> {
                 last_start_ps,
                 staged_from_ps,
                 line_bytes: 0,
+                waits: NO_WAITS,
             },
         };
         if !picker.lists[self.cnps as usize].is_empty() {
@@ -284,6 +305,7 @@ impl<H: Default> Wire<H> {
         }
         self.picked = picker.picked;
         self.picked_line_bytes = picker.times.line_bytes;
+        self.picked_waits = picker.times.waits;
         self.clock = picker.clock;
         self.cursor = cursor;
         if self.backlog.waiting_frames() > TOUCH_FROM_FRAMES {
@@ -317,10 +339,11 @@ impl<H: Default> Wire<H> {
         if taken == 0 {
             return;
         }
-        let waits = self.departures[..taken]
-            .iter()
-            .map(|departure| departure.waited_ps);
-        self.stats.waited_ps.record_all(waits);
+        let departures = self.departures[..taken].iter();
+        let waits = departures.map(|departure| departure.waited_ps);
+        self.stats
+            .waited_ps
+            .record_between(self.picked_waits, waits);
         self.stats.sent_cnps += self.picked_cnps as u64;
         self.stats.sent_frames += taken as u64;
         self.stats.sent_line_bytes += self.picked_line_bytes;
@@ -388,8 +411,8 @@ impl<H: Default> Wire<H> {
         while self.picked > keep {
             self.picked -= 1;
             let (list, slot) = (self.picks.lists[self.picked], self.picks.slots[self.picked]);
-            let departure = &mut self.departures[self.picked];
-            self.backlog.slots[slot as usize].handle = std::mem::take(&mut departure.handle);
+            let handle = std::mem::take(&mut self.handles[self.picked]);
+            self.backlog.slots[slot as usize].handle = handle;
             self.backlog.reattach_front(list, slot);
             if list != self.cnps {
                 self.active.set(list);
@@ -402,7 +425,11 @@ impl<H: Default> Wire<H> {
         // The way that the clock went for those that are kept, once more.
         self.clock = self.clock_before;
         self.picked_line_bytes = 0;
-        for slot in &self.picks.slots[..keep] {
+        self.picked_waits = NO_WAITS;
+        for (slot, departure) in self.picks.slots[..keep].iter().zip(&*self.departures) {
+            let [shortest, longest] = self.picked_waits;
+            let waited_ps = departure.waited_ps;
+            self.picked_waits = [shortest.min(waited_ps), longest.max(waited_ps)];
             let Slot {
                 arrived_ps, len, ..
             } = *self.backlog.slot(*slot);
