@@ -5,7 +5,9 @@ use libfuzzer_sys::fuzz_target;
 use rdmesh_tracer::record::{Identity, Record};
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = Record::decode(bytes);
+    if let Ok(record) = Record::decode(bytes) {
+        let _ = record.arguments();
+    }
     if let Ok(identity) = Identity::decode(bytes) {
         assert_eq!(identity.cgroup_path.first(), Some(&b'/'));
         assert!(identity.environ.len() <= bytes.len());

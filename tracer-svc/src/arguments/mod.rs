@@ -46,5 +46,19 @@ pub enum Reading {
     Command = 8,
 }
 
+impl Reading {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::ModifyQp,
+        Self::RegMr,
+        Self::RegDmabufMr,
+        Self::RegMrCommand,
+        Self::CreateQp,
+        Self::CreateCq,
+        Self::AddressHandle,
+        Self::Command,
+    ];
+}
+
 #[cfg(test)]
 mod tests;

@@ -53,7 +53,7 @@ impl Program {
     }
 
     /// Names of the structs that the programs read.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Vec<u8>> {
+    pub fn names(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.ids.keys()
     }
 }

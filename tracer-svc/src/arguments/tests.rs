@@ -186,17 +186,7 @@ fn a_function_without_the_arguments_tells_nothing() {
 fn what_is_wanted_is_what_the_program_declares() {
     let program = Program::embedded().unwrap();
     let (types, ids) = program.types();
-    let all = [
-        Reading::ModifyQp,
-        Reading::RegMr,
-        Reading::RegDmabufMr,
-        Reading::RegMrCommand,
-        Reading::CreateQp,
-        Reading::CreateCq,
-        Reading::AddressHandle,
-        Reading::Command,
-    ];
-    for reading in all {
+    for reading in Reading::ALL {
         for argument in reading.arguments() {
             for (name, member) in argument.ways.iter().flat_map(|way| way.members) {
                 let id = ids[name.as_bytes()];

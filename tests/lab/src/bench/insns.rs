@@ -7,20 +7,30 @@
 //! difference is what that program costs. The kernel's statistics of programs are off.
 
 use super::report::Figure;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rdmesh_guest::Exec;
 use rdmesh_lab::host::{Host, HostPlan};
 use rdmesh_lab::kernels::Kernel;
 use rdmesh_lab::progress::Progress;
 use rdmesh_lab::until;
 use rdmesh_lab::verbs::{Report, Verbs};
+use std::path::Path;
 use std::time::Duration;
 
 /// The oldest and the newest of the matrix.
 const KERNELS: [Kernel; 2] = [Kernel::V6_1, Kernel::V7_3];
 
 /// The function that the programs are put on: a driver's, which the call reaches once.
-const FUNCTION: &str = "rdma_rxe:rxe_modify_qp";
+const MODULE: &str = "rdma_rxe";
+const FUNCTION: &str = "rxe_modify_qp";
+
+/// Where the kernel says which functions are patched.
+const PATCHED: &str = "/sys/kernel/tracing/enabled_functions";
+
+/// The peer that people would take by hand, and what they would write: errors alone.
+const BPFTRACE: &str = "/usr/bin/bpftrace";
+const BPFTRACE_PROGRAM: &str =
+    "kretfunc:rxe_modify_qp /(int32)retval < 0/ { @errors[retval] = count(); }";
 
 /// Calls of one series. The least is met after a few. The records of two failing series
 /// find room in the ring, which nobody reads here: a full one would be another path.
@@ -50,6 +60,8 @@ struct Counted {
     success: u64,
     failure: u64,
     kretprobe: u64,
+    /// None where this machine has no bpftrace.
+    bpftrace: Option<u64>,
 }
 
 impl Counted {
@@ -69,14 +81,12 @@ impl Counted {
         Ok(())
     }
 
-    /// The larger of two, figure by figure.
+    /// Of two kernels the one where we are dearer beside a kretprobe.
     fn worse(self, other: Self) -> Self {
-        Self {
-            none: self.none.max(other.none),
-            empty_fexit: self.empty_fexit.max(other.empty_fexit),
-            success: self.success.max(other.success),
-            failure: self.failure.max(other.failure),
-            kretprobe: self.kretprobe.max(other.kretprobe),
+        if self.success * other.kretprobe >= other.success * self.kretprobe {
+            self
+        } else {
+            other
         }
     }
 
@@ -85,7 +95,7 @@ impl Counted {
             let name = format!("tracer.insns.{name}{of}");
             Figure::new(&name, value as f64, "instructions")
         };
-        vec![
+        let mut figures = vec![
             figure("none", self.none),
             figure("empty_fexit", self.empty_fexit),
             figure("success", self.success).beside("an empty fexit", self.empty_fexit as f64),
@@ -93,7 +103,15 @@ impl Counted {
                 .beside("a kretprobe", self.kretprobe as f64),
             figure("failure", self.failure).beside("the call itself", self.none as f64),
             figure("kretprobe", self.kretprobe),
-        ]
+        ];
+        if let Some(bpftrace) = self.bpftrace {
+            figures.push(figure("bpftrace", bpftrace));
+            figures.push(
+                figure("success_of_bpftrace", self.success)
+                    .beside("bpftrace's kretfunc", bpftrace as f64),
+            );
+        }
+        figures
     }
 }
 
@@ -117,11 +135,19 @@ pub(super) async fn figures() -> Result<Vec<Figure>> {
 }
 
 async fn count(kernel: Kernel) -> Result<Counted> {
-    let plan = HostPlan {
+    let mut plan = HostPlan {
         own_programs: vec!["tracer-svc".into()],
         counts_instructions: true,
         ..HostPlan::default()
     };
+    let bpftrace = Path::new(BPFTRACE);
+    if bpftrace.exists() {
+        plan.files.push((bpftrace.to_owned(), BPFTRACE.to_owned()));
+        // It starts one, and crashes where there is none.
+        plan.files.push(("/bin/sh".into(), "/bin/sh".to_owned()));
+    } else {
+        Progress::Lines.note("no bpftrace here (package bpftrace): it is left out");
+    }
     let host = Host::boot("price", kernel, &plan, Progress::Quiet).await?;
     let none = least(&host, "timed-ok").await?;
     let none_failing = least(&host, "timed-failing").await?;
@@ -129,10 +155,17 @@ async fn count(kernel: Kernel) -> Result<Counted> {
         with.checked_sub(without)
             .with_context(|| format!("{with} instructions with a program, {without} without"))
     };
-    let empty = with(&host, "empty-fexit", "timed-ok").await?;
-    let kretprobe = with(&host, "kretprobe", "timed-ok").await?;
-    let success = with(&host, "own", "timed-ok").await?;
-    let failure = with(&host, "own", "timed-failing").await?;
+    let empty = with(&host, &priced("empty-fexit"), "timed-ok").await?;
+    let kretprobe = with(&host, &priced("kretprobe"), "timed-ok").await?;
+    let success = with(&host, &priced("own"), "timed-ok").await?;
+    let failure = with(&host, &priced("own"), "timed-failing").await?;
+    let bpftrace = match bpftrace.exists() {
+        true => {
+            let argv = [BPFTRACE, "-e", BPFTRACE_PROGRAM].map(str::to_owned);
+            Some(over(with(&host, &argv, "timed-ok").await?, none)?)
+        }
+        false => None,
+    };
     host.power_off().await?;
     Ok(Counted {
         none,
@@ -140,26 +173,44 @@ async fn count(kernel: Kernel) -> Result<Counted> {
         success: over(success, none)?,
         failure: over(failure, none_failing)?,
         kretprobe: over(kretprobe, none)?,
+        bpftrace,
     })
 }
 
+/// What puts one program on the function and holds it.
+fn priced(peer: &str) -> [String; 4] {
+    let function = format!("{MODULE}:{FUNCTION}");
+    ["/usr/bin/tracer-svc", "price", &function, peer].map(str::to_owned)
+}
+
 /// The same with a program on the function.
-async fn with(host: &Host, peer: &str, scenario: &str) -> Result<u64> {
-    let argv = ["/usr/bin/tracer-svc", "price", FUNCTION, peer];
-    let argv = argv.map(str::to_owned).to_vec();
+async fn with(host: &Host, argv: &[String], scenario: &str) -> Result<u64> {
     let holder = host
         .spawn(Exec {
-            argv,
+            argv: argv.to_vec(),
             ..Exec::default()
         })
         .await?;
-    let what = format!("{peer} attached");
+    let what = argv.join(" ");
     let attached = until::holds(&what, LIMIT, || async {
         let said = host.read_output(holder).await?.to_lossy();
-        ensure!(host.process_stat(holder).await.is_ok(), "{peer}: {said}");
-        Ok(said.contains("attached"))
+        if host.process_stat(holder).await.is_err() {
+            let exit = host.wait(holder, LIMIT).await?;
+            bail!(
+                "it ended ({:?}, signal {:?}): {said}",
+                exit.code,
+                exit.signal
+            );
+        }
+        // bpftrace says so ("Attaching 1 probe") before it is true: the kernel has the
+        // last word. All of them patch the function by ftrace.
+        let patched = host.read_file(PATCHED).await?.to_lossy();
+        let is_patched = patched.lines().any(|line| line.starts_with(FUNCTION));
+        Ok(is_patched && said.to_lowercase().contains("attach"))
     });
-    attached.await.with_context(|| host.serial_tail())?;
+    attached
+        .await
+        .with_context(|| format!("{what}\n{}", host.serial_tail()))?;
     let counted = least(host, scenario).await;
     host.kill(holder, SIGTERM).await?;
     host.wait(holder, LIMIT).await?;
@@ -194,6 +245,7 @@ mod tests {
         success: 183,
         failure: 4_000,
         kretprobe: 600,
+        bpftrace: None,
     };
 
     #[test]
@@ -214,13 +266,17 @@ mod tests {
     #[test]
     fn plain_names_have_the_worse_kernel() {
         let other = Counted {
-            success: 190,
+            success: 180,
             kretprobe: 550,
+            bpftrace: Some(300),
             ..GOOD
         };
         let worse = GOOD.worse(other);
-        assert_eq!((worse.success, worse.kretprobe), (190, 600));
+        assert_eq!(worse, other);
+        assert_eq!(other.worse(GOOD), other);
         let names: Vec<String> = worse.figures("").into_iter().map(|f| f.name).collect();
-        assert!(names.contains(&"tracer.insns.success".to_owned()));
+        for name in ["success", "success_of_kretprobe", "bpftrace"] {
+            assert!(names.contains(&format!("tracer.insns.{name}")), "{name}");
+        }
     }
 }
