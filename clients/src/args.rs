@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
-use rdmesh_client::moment::{Moment, MomentError};
+use rdmesh_client::moment::{Moment, MomentError, parse_timeout};
 
 use crate::command;
 use crate::exit::CommandError;
-
-/// Longest time that a person would wait for one answer, seconds.
-const MAX_TIMEOUT_S: u64 = 3_600;
 
 const AFTER_HELP: &str = "\
 Where the collector is, first that says so: --collector, RDMESH_COLLECTOR,
@@ -63,16 +60,15 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN",
           help_heading = "Global options")]
     pub(crate) color: Color,
-    /// How long one answer may take
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 15,
-          value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT_S),
-          help_heading = "Global options")]
-    timeout: u64,
+    /// How long one answer may take; 0.5, 500ms and 2m are read as well
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "15",
+          value_parser = parse_timeout, help_heading = "Global options")]
+    timeout: Duration,
 }
 
 impl Global {
     pub(crate) fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
+        self.timeout
     }
 }
 

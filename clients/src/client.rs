@@ -111,13 +111,12 @@ impl Client {
         subject: &Subject,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, ClientError> {
-        let seconds = self.call_timeout.as_secs();
         match tokio::time::timeout(self.call_timeout, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(from_status(&status, &self.address, subject)),
             Err(_) => Err(ClientError::Timeout {
                 address: self.address.clone(),
-                seconds,
+                limit: self.call_timeout,
             }),
         }
     }
@@ -129,7 +128,6 @@ impl Client {
         C: Fn() -> F,
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let seconds = self.call_timeout.as_secs();
         let attempts = async {
             let mut pause = FIRST_RETRY_PAUSE;
             let mut attempt = 1;
@@ -150,7 +148,7 @@ impl Client {
             Ok(result) => result,
             Err(_) => Err(ClientError::Timeout {
                 address: self.address.clone(),
-                seconds,
+                limit: self.call_timeout,
             }),
         }
     }

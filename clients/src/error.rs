@@ -22,12 +22,12 @@ pub enum ClientError {
         reason: String,
     },
     /// No answer came in time.
-    #[error("the collector at {address} did not answer within {seconds} s")]
+    #[error("the collector at {address} did not answer within {} s", .limit.as_secs_f64())]
     Timeout {
         /// Who was asked.
         address: CollectorAddress,
         /// How long it had.
-        seconds: u64,
+        limit: Duration,
     },
     /// The collector does not know what was asked for.
     #[error("{what} is not known to the collector: {reason}")]

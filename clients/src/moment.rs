@@ -10,13 +10,25 @@ use time::{Duration, OffsetDateTime, UtcOffset};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(OffsetDateTime);
 
+/// The years that a collector takes: the first and the last.
+const YEARS: std::ops::RangeInclusive<i32> = 1970..=2261;
+
 /// Why a text is no time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no time; write an age such as 30s, 5m, 1h, 2d or 1h30m, a time with its offset such \
-     as 2026-01-31T14:05:00Z, @SECONDS since 1970, or now"
-)]
-pub struct MomentError(String);
+pub enum MomentError {
+    /// It is not written as one.
+    #[error(
+        "{0:?} is no time; write an age such as 30s, 5m, 1h, 2d or 1h30m, a time with its offset \
+         such as 2026-01-31T14:05:00Z, @SECONDS since 1970, or now"
+    )]
+    NoTime(String),
+    /// It is one that no collector takes.
+    #[error(
+        "{0:?} is too long ago or too far ahead; allowed are times from 1970-01-01T00:00:00Z to \
+         2261-12-31T23:59:59Z"
+    )]
+    OutOfRange(String),
+}
 
 impl Moment {
     /// The clock of this machine.
@@ -33,10 +45,15 @@ impl Moment {
     /// offset, or `@SECONDS` since 1970.
     ///
     /// # Errors
-    /// When the text is none of these. A time without offset is refused: whose
-    /// midnight it means is not known here.
+    /// When the text is none of these, or outside of the years 1970 to 2261. A time
+    /// without offset is refused: whose midnight it means is not known here.
     pub fn parse(text: &str, now: Moment) -> Result<Moment, MomentError> {
-        let wrong = || MomentError(text.to_owned());
+        let wrong = || MomentError::NoTime(text.to_owned());
+        let far = || MomentError::OutOfRange(text.to_owned());
+        let in_range = |at: OffsetDateTime| {
+            let at = Moment::from_utc(at);
+            YEARS.contains(&at.0.year()).then_some(at).ok_or_else(far)
+        };
         let text_trimmed = text.trim();
         if text_trimmed == "now" {
             return Ok(now);
@@ -44,17 +61,17 @@ impl Moment {
         if let Some(seconds) = text_trimmed.strip_prefix('@') {
             let seconds: i64 = seconds.parse().map_err(|_| wrong())?;
             return OffsetDateTime::from_unix_timestamp(seconds)
-                .map(Moment)
-                .map_err(|_| wrong());
+                .map_err(|_| far())
+                .and_then(in_range);
         }
         if let Some(age) = parse_age(text_trimmed) {
-            return now.0.checked_sub(age).map(Moment).ok_or_else(wrong);
+            return now.0.checked_sub(age).ok_or_else(far).and_then(in_range);
         }
         // A space between date and time is common in logs; RFC 3339 allows it.
         let with_t = text_trimmed.replacen(' ', "T", 1);
         OffsetDateTime::parse(&with_t, &Rfc3339)
-            .map(Moment::from_utc)
             .map_err(|_| wrong())
+            .and_then(in_range)
     }
 
     /// Seconds from this moment to `later`; negative when it lies before.
@@ -100,12 +117,51 @@ pub fn parse_span(text: &str) -> Result<std::time::Duration, String> {
         .ok_or_else(|| "write a length of time such as 90s, 10m, 2h or 1h30m".to_owned())
 }
 
+/// Longest wait for one answer: what a person would wait.
+const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
+/// Shortest: less than the way to a collector and back is a mistake.
+const TIMEOUT_MIN: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// Reads how long to wait: seconds (`15`, `0.5`), or with a unit (`500ms`, `2s`, `5m`, `1h`).
+///
+/// # Errors
+/// When the text is none of these, less than a millisecond or more than an hour.
+pub fn parse_timeout(text: &str) -> Result<std::time::Duration, String> {
+    let trimmed = text.trim();
+    let digits = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
+    let (amount, unit) = trimmed.split_at(digits);
+    let factor = match unit {
+        "ms" => Some(0.001),
+        "" | "s" => Some(1.0),
+        "m" => Some(60.0),
+        "h" => Some(3_600.0),
+        _ => None,
+    };
+    let seconds = amount.parse::<f64>().ok().zip(factor);
+    let Some((amount, factor)) = seconds else {
+        return Err(
+            "write seconds such as 15 or 0.5, or a unit with them: 500ms, 2s, 5m".to_owned(),
+        );
+    };
+    std::time::Duration::try_from_secs_f64(amount * factor)
+        .ok()
+        .filter(|span| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(span))
+        .ok_or_else(|| "allowed are 1ms to 1h".to_owned())
+}
+
+/// An age too large for a number counts as the largest there is.
 fn parse_age(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut seconds: i64 = 0;
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let amount: i64 = rest.get(..digits)?.parse().ok()?;
+        // More digits than a number holds are no other kind of text.
+        let amount: i64 = match rest.get(..digits)? {
+            "" => return None,
+            digits => digits.parse().unwrap_or(i64::MAX),
+        };
         let unit = rest.get(digits..=digits)?;
         let factor = match unit {
             "s" => 1,
@@ -115,7 +171,7 @@ fn parse_age(text: &str) -> Option<Duration> {
             "w" => 604_800,
             _ => return None,
         };
-        seconds = seconds.checked_add(amount.checked_mul(factor)?)?;
+        seconds = seconds.saturating_add(amount.saturating_mul(factor));
         rest = rest.get(digits + 1..)?;
     }
     (!text.is_empty()).then(|| Duration::seconds(seconds))
@@ -148,7 +204,12 @@ impl TryFrom<prost_types::Timestamp> for Moment {
                 (0..=9999).contains(&at.year()) && (0..1_000_000_000).contains(&stamp.nanos)
             })
             .map(Moment)
-            .ok_or_else(|| format!("{} s {} ns is no time", stamp.seconds, stamp.nanos))
+            .ok_or_else(|| {
+                format!(
+                    "{} s {} ns since 1970 is no date",
+                    stamp.seconds, stamp.nanos
+                )
+            })
     }
 }
 
@@ -206,8 +267,53 @@ mod tests {
         ] {
             assert!(Moment::parse(text, NOW).is_err(), "{text}");
         }
-        assert!(Moment::parse("99999999999999999w", NOW).is_err());
-        assert!(Moment::parse("9999999999d", NOW).is_err());
+    }
+
+    #[test]
+    fn a_time_too_far_away_is_told_apart_from_none() {
+        for text in [
+            "99999999d",
+            "99999999999999999w",
+            "99999999999999999999s",
+            "30000d",
+            "@-1",
+            "@9223372036854775807",
+            "1969-12-31T23:59:59Z",
+            "2262-01-01T00:00:00Z",
+        ] {
+            let refused = Moment::parse(text, NOW).unwrap_err();
+            assert_eq!(refused, MomentError::OutOfRange(text.into()));
+            assert!(refused.to_string().contains("from 1970-01-01T00:00:00Z"));
+        }
+        let no_time = Moment::parse("yesterday", NOW).unwrap_err();
+        assert_eq!(no_time, MomentError::NoTime("yesterday".into()));
+    }
+
+    #[test]
+    fn reads_how_long_to_wait() {
+        for (text, millis) in [
+            ("15", 15_000),
+            ("0.5", 500),
+            ("500ms", 500),
+            ("2s", 2_000),
+            ("1.5m", 90_000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(parse_timeout(text).unwrap().as_millis(), millis, "{text}");
+        }
+        for text in [
+            "", "s", "fast", "1d", "1.2.3", "1e3", "-1", "+1", "inf", "NaN",
+        ] {
+            let refused = parse_timeout(text).unwrap_err();
+            assert!(refused.contains("500ms"), "{text}: {refused}");
+        }
+        for text in ["0", "0.0001", "3601", "2h", &"9".repeat(400)] {
+            assert_eq!(
+                parse_timeout(text).unwrap_err(),
+                "allowed are 1ms to 1h",
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -28,12 +28,12 @@ pub enum ShaperError {
         reason: String,
     },
     /// No answer came in time.
-    #[error("the shaper at {address} did not answer within {seconds} s")]
+    #[error("the shaper at {address} did not answer within {} s", .limit.as_secs_f64())]
     Timeout {
         /// Who was asked.
         address: String,
         /// How long it had.
-        seconds: u64,
+        limit: Duration,
     },
     /// What answers there does not know a shaper's calls.
     #[error("what answers at {address} is no shaper")]
@@ -159,7 +159,7 @@ impl ShaperClient {
             Ok(Err(status)) => Err(self.refused(&status)),
             Err(_) => Err(ShaperError::Timeout {
                 address: self.address.clone(),
-                seconds: self.call_timeout.as_secs(),
+                limit: self.call_timeout,
             }),
         }
     }

@@ -60,7 +60,7 @@ mod tests {
             }),
             shown(ClientError::Timeout {
                 address: address.clone(),
-                seconds: 15,
+                limit: std::time::Duration::from_secs(15),
             }),
             shown(ClientError::NotFound {
                 what: "job 4711".into(),

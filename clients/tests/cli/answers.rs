@@ -161,6 +161,13 @@ fn a_slow_collector_is_given_up() {
     let error = json(&stderr(&output));
     assert_eq!(error["error"]["kind"], "timeout");
     assert_eq!(error["error"]["exit_code"], 5);
+    let output = ask(&fake, &["--timeout", "0.25", "diagnose", "slow"]);
+    assert_eq!(code(&output), 5);
+    assert!(
+        stderr(&output).contains("did not answer within 0.25 s"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
