@@ -149,7 +149,7 @@ fn captured_frames_leave_in_order_at_the_pace_of_the_wire() {
     assert!(window.sent_frames > 0 && window.catch_up_exhausted == 0);
 
     assert_eq!(
-        relay.ports_mut()[0].receive(1, |_, _| ()).len(),
+        relay.ports_mut()[0].receive(1, |_, _| (), |_, ()| ()),
         0,
         "the capture has been read to its end"
     );

@@ -15,17 +15,21 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
-uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs,
-			 struct rdmesh_frame *frames, uint8_t *scratch, uint16_t max)
-{
-	uint16_t n = rte_eth_rx_burst(port, queue, mbufs, max);
+#define BURST 64
 
-	for (unsigned int i = 0; i < n; i++) {
+uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *frames,
+			 uint8_t *scratch, uint16_t max)
+{
+	struct rte_mbuf *mbufs[BURST];
+	uint16_t n = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(max, BURST));
+
+	for (uint16_t i = 0; i < n; i++) {
 		struct rte_mbuf *m = mbufs[i];
 		struct rdmesh_frame *f = &frames[i];
 
 		if (i + 3 < n)
 			rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + 3], void *));
+		f->mbuf = m;
 		f->head = rte_pktmbuf_mtod(m, const uint8_t *);
 		f->bytes = m->pkt_len;
 		f->head_bytes = m->data_len;
@@ -44,14 +48,10 @@ uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs,
 
 uint16_t rdmesh_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
-	uint16_t held = n, none = 0;
+	uint16_t held = 0;
 
-	/* Nearly always there is none: all are looked at without a branch for each. */
-	for (uint16_t i = 0; i < n; i++)
-		none |= mbufs[i] == NULL;
-	if (unlikely(none))
-		for (held = 0; mbufs[held] != NULL;)
-			held++;
+	while (held < n && mbufs[held] != NULL)
+		held++;
 	return held ? rte_eth_tx_burst(port, queue, mbufs, held) : 0;
 }
 
@@ -288,9 +288,9 @@ int rdmesh_bypass_destroy(uint16_t in, struct rte_flow *flow)
 
 #define AT(type, field) offsetof(struct type, field)
 
-const size_t rdmesh_frame_layout[4] = {
-	sizeof(struct rdmesh_frame), AT(rdmesh_frame, head), AT(rdmesh_frame, bytes),
-	AT(rdmesh_frame, head_bytes),
+const size_t rdmesh_frame_layout[5] = {
+	sizeof(struct rdmesh_frame), AT(rdmesh_frame, mbuf), AT(rdmesh_frame, head),
+	AT(rdmesh_frame, bytes), AT(rdmesh_frame, head_bytes),
 };
 
 const size_t rdmesh_head_layout[3] = {

@@ -14,8 +14,9 @@ struct rte_flow;
 /* Contiguous header bytes that a frame in short segments gets gathered into. */
 #define RDMESH_HEAD_BYTES 128
 
-/* What is to be read of a received frame. */
+/* One received frame. */
 struct rdmesh_frame {
+	struct rte_mbuf *mbuf;
 	/* First bytes of the frame, contiguous. */
 	const uint8_t *head;
 	/* Whole frame, without FCS. */
@@ -51,10 +52,9 @@ struct rdmesh_port_counters {
 	uint64_t filled_up;
 };
 
-/* Receives up to max frames into mbufs and says in frames what to read of each; scratch
- * holds RDMESH_HEAD_BYTES for each. */
-uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs,
-			 struct rdmesh_frame *frames, uint8_t *scratch, uint16_t max);
+/* Receives up to max frames into frames; scratch holds RDMESH_HEAD_BYTES for each. */
+uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *frames,
+			 uint8_t *scratch, uint16_t max);
 /* Sends a prefix of the mbufs before the first null. Returns how many the port took. */
 uint16_t rdmesh_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 /* The first bytes of a frame that is held, in place. */
@@ -97,7 +97,7 @@ struct rte_flow *rdmesh_bypass_create(uint16_t in, uint16_t out, char *message, 
 int rdmesh_bypass_destroy(uint16_t in, struct rte_flow *flow);
 
 /* size, then each offset in declaration order. */
-extern const size_t rdmesh_frame_layout[4];
+extern const size_t rdmesh_frame_layout[5];
 extern const size_t rdmesh_head_layout[3];
 extern const size_t rdmesh_port_limits_layout[10];
 extern const size_t rdmesh_port_counters_layout[10];

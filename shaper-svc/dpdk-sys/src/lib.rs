@@ -15,6 +15,9 @@ use core::ffi::{c_char, c_int, c_uint};
 /// Contiguous header bytes that a frame in short segments is gathered into.
 pub const HEAD_BYTES: usize = 128;
 
+/// Most frames that [`rdmesh_rx_burst`] takes at a time.
+pub const MAX_BURST: u16 = 64;
+
 /// Opaque: a packet buffer.
 #[repr(C)]
 pub struct Mbuf {
@@ -33,10 +36,12 @@ pub struct Flow {
     _opaque: [u8; 0],
 }
 
-/// What is to be read of a received frame.
+/// One received frame.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Frame {
+    /// The buffer.
+    pub mbuf: *mut Mbuf,
     /// First bytes of the frame, contiguous.
     pub head: *const u8,
     /// Whole frame without FCS, bytes.
@@ -162,7 +167,6 @@ unsafe extern "C" {
     pub fn rdmesh_rx_burst(
         port: u16,
         queue: u16,
-        mbufs: *mut *mut Mbuf,
         frames: *mut Frame,
         scratch: *mut u8,
         max: u16,
@@ -196,7 +200,7 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     unsafe extern "C" {
-        static rdmesh_frame_layout: [usize; 4];
+        static rdmesh_frame_layout: [usize; 5];
         static rdmesh_head_layout: [usize; 3];
         static rdmesh_port_limits_layout: [usize; 10];
         static rdmesh_port_counters_layout: [usize; 10];
@@ -208,6 +212,7 @@ mod tests {
         let c = unsafe { rdmesh_frame_layout };
         let rust = [
             size_of::<Frame>(),
+            offset_of!(Frame, mbuf),
             offset_of!(Frame, head),
             offset_of!(Frame, bytes),
             offset_of!(Frame, head_bytes),

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::Figure;
 use crate::datapath::{DataPath, Pacing, PoolPlan, RouteConfig, WireLink};
 use crate::dpdk::{
-    Device, DeviceOptions, DpdkError, DpdkPort, Eal, EalOptions, Pool, TscClock, WorkerThread,
+    Device, DeviceOptions, DpdkError, DpdkPort, Eal, EalOptions, HeldMbuf, Pool, TscClock,
+    WorkerThread,
 };
 use crate::engine::{Speed, WireConfig};
 use crate::port::{BURST, Port};
@@ -139,7 +140,15 @@ fn round(mut turn: impl FnMut() -> usize) -> f64 {
 }
 
 fn pass(from: &mut DpdkPort, to: &mut DpdkPort) -> usize {
-    to.transmit(from.receive(BURST, |_, _| ()))
+    let mut frames: [HeldMbuf; BURST] = std::array::from_fn(|_| HeldMbuf::default());
+    let mut places = frames.iter_mut();
+    let hold = |frame, ()| {
+        if let Some(place) = places.next() {
+            *place = frame;
+        }
+    };
+    let received = from.receive(BURST, |_, _| (), hold);
+    to.transmit(&mut frames[..received])
 }
 
 fn eal() -> Result<Arc<Eal>, DpdkError> {

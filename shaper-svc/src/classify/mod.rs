@@ -78,29 +78,18 @@ impl Classifier {
     #[inline]
     #[must_use]
     pub fn classify(&self, head: &[u8]) -> Verdict {
-        match headers::plain_kind(head) {
-            Plain::Ipv4 => {
-                if let Some((to, bth)) = headers::read_plain_roce4(head) {
-                    let key = self.spread.roce4(to, bth.destination_qp);
-                    let kind = Kind::Roce(bth);
-                    return Verdict { key, kind };
-                }
-            }
-            Plain::Ipv6 => {
-                if let Some((to, bth)) = headers::read_plain_roce6(head) {
-                    let key = self.spread.roce6(to, bth.destination_qp);
-                    let kind = Kind::Roce(bth);
-                    return Verdict { key, kind };
-                }
-            }
-            Plain::Link(link) => {
-                let key = self.spread.link(&link);
-                let kind = Kind::Link;
-                return Verdict { key, kind };
-            }
-            Plain::Other => {}
-        }
-        self.classify_any(head)
+        let plain = match headers::plain_kind(head) {
+            Plain::Ipv4 => headers::read_plain_roce4(head)
+                .map(|(to, bth)| (self.spread.roce4(to, bth.destination_qp), Kind::Roce(bth))),
+            Plain::Ipv6 => headers::read_plain_roce6(head)
+                .map(|(to, bth)| (self.spread.roce6(to, bth.destination_qp), Kind::Roce(bth))),
+            Plain::Link(link) => Some((self.spread.link(&link), Kind::Link)),
+            Plain::Other => None,
+        };
+        let Some((key, kind)) = plain else {
+            return self.classify_any(head);
+        };
+        Verdict { key, kind }
     }
 
     /// The same for any frame, step by step.

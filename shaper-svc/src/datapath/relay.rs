@@ -218,8 +218,7 @@ impl<P: Port, C: Clock> DataPath<P, C> {
             for (route, waiting) in self.routes.iter().zip(&mut waiting) {
                 if waiting.is_empty() {
                     let port = &mut self.ports[route.in_port()];
-                    let received = port.receive(BURST, |_, _| ());
-                    waiting.extend(received.iter_mut().map(std::mem::take));
+                    port.receive(BURST, |_, _| (), |frame, ()| waiting.push_back(frame));
                 }
                 let sent = self.ports[route.out_port()].transmit(waiting.make_contiguous());
                 waiting.drain(..sent);

@@ -9,7 +9,7 @@ use super::marking::{Marker, Marking};
 use super::order::{ORDER_WORDS, Order, speed_word};
 use super::repeats::{Repeats, Request};
 use super::window::WindowCounts;
-use crate::classify::{Classifier, Kind, Verdict};
+use crate::classify::{Classifier, Kind};
 use crate::engine::time::{PS_PER_NS, is_after, later};
 use crate::engine::{ConfigError, Frame, Policy, Speed, Wire, WireConfig, WireStats};
 use crate::port::{BURST, Port};
@@ -22,14 +22,6 @@ const BURSTS_A_TURN: usize = 4;
 /// A busy system may wake a sleeper late; with an eighth of the catch-up there is enough
 /// left for that.
 const RESTS_IN_CATCH_UP: u64 = 8;
-
-const NO_FRAME: Frame<()> = Frame {
-    handle: (),
-    key: 0,
-    arrived_ps: 0,
-    len: 0,
-    is_cnp: false,
-};
 
 /// Where a wire lies.
 #[derive(Clone, Debug)]
@@ -80,8 +72,8 @@ pub(super) struct Route<F> {
     discarded_frames: u64,
     gaps_before: PollGaps,
     stats: Box<WireStats>,
-    /// What is received, on its way to the wire.
-    read: Box<[Frame<()>; BURST]>,
+    /// What is sent, on its way to the port.
+    tokens: Box<[F; BURST]>,
 }
 
 impl<F: Default> Route<F> {
@@ -112,7 +104,7 @@ impl<F: Default> Route<F> {
             discarded_frames: 0,
             gaps_before: PollGaps::new(),
             stats: Box::default(),
-            read: Box::new([NO_FRAME; BURST]),
+            tokens: Box::new(std::array::from_fn(|_| F::default())),
         })
     }
 
@@ -244,54 +236,50 @@ impl<F: Default> Route<F> {
 
     #[inline]
     fn receive<P: Port<Frame = F>>(&mut self, port: &mut P, now_ps: u64) -> usize {
-        let room = self.wire.room_frames().min(BURST);
+        let mut intake = self.wire.intake();
+        let room = intake.room();
         if room == 0 {
             // What waits stays with the port: back-pressure, not loss.
             self.full_polls += 1;
             return 0;
         }
         let (classifier, repeats) = (&self.classifier, &mut self.repeats);
-        let mut places = self.read.iter_mut();
         let read = |head: &[u8], bytes: u32| {
-            let Verdict { key, kind } = classifier.classify(head);
-            let mut is_cnp = false;
-            if let Kind::Roce(bth) = kind {
-                is_cnp = bth.is_cnp();
-                if bth.is_reliable_request() {
-                    repeats.see(Request {
-                        key,
-                        destination_qp: bth.destination_qp,
-                        psn: bth.psn,
-                        bytes,
-                    });
-                }
+            let verdict = classifier.classify(head);
+            if let Kind::Roce(bth) = verdict.kind
+                && bth.is_reliable_request()
+            {
+                repeats.see(Request {
+                    key: verdict.key,
+                    destination_qp: bth.destination_qp,
+                    psn: bth.psn,
+                    bytes,
+                });
             }
-            if let Some(place) = places.next() {
-                *place = Frame {
-                    handle: (),
-                    key,
-                    arrived_ps: now_ps,
-                    len: u16::try_from(bytes).unwrap_or(u16::MAX),
-                    is_cnp,
-                };
+            Frame {
+                handle: (),
+                key: verdict.key,
+                arrived_ps: now_ps,
+                len: u16::try_from(bytes).unwrap_or(u16::MAX),
+                is_cnp: verdict.is_cnp(),
             }
         };
-        let tokens = port.receive(room, read);
-        let received = tokens.len();
-        let frames = &self.read[..received];
-        let taken = self.wire.push_held(frames, tokens);
+        let (mut refused, mut bytes) = (0, 0);
+        let hold = |handle, frame: Frame<()>| {
+            bytes += u64::from(frame.len);
+            if let Err(frame) = intake.push(frame.with_handle(handle)) {
+                // Cannot be: no more is received than there is room for.
+                self.tokens[refused % BURST] = frame.handle;
+                refused += 1;
+            }
+        };
+        let received = port.receive(room, read, hold);
+        drop(intake);
         if let Some(marker) = &mut self.marker {
-            marker.arrived(
-                frames[..taken]
-                    .iter()
-                    .map(|frame| u64::from(frame.len))
-                    .sum(),
-            );
+            marker.arrived(bytes);
         }
-        if taken < received {
-            // Cannot be: no more is received than there is room for. The port gives them
-            // back.
-            self.discarded_frames += (received - taken) as u64;
+        if refused > 0 {
+            self.discarded_frames += port.discard(&mut self.tokens[..refused.min(BURST)]) as u64;
         }
         received
     }
@@ -306,17 +294,24 @@ impl<F: Default> Route<F> {
                 self.close_at_expiry(now_ps, gaps);
                 continue;
             }
-            let (departures, tokens) = burst.offer();
+            let departures = burst.departures_mut();
             let offered = departures.len();
             if offered == 0 {
                 break;
             }
+            for (token, departure) in self.tokens.iter_mut().zip(&mut *departures) {
+                *token = std::mem::take(&mut departure.handle);
+            }
+            let tokens = &mut self.tokens[..offered];
             if let Some(marker) = &mut self.marker {
                 marker.mark(port, departures, tokens);
             }
             let sent = port.transmit(tokens).min(offered);
             if let Some(marker) = &mut self.marker {
                 marker.departed(&departures[..sent]);
+            }
+            for (token, departure) in tokens.iter_mut().zip(departures).skip(sent) {
+                departure.handle = std::mem::take(token);
             }
             burst.commit(sent);
             total += sent;

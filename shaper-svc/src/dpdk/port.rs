@@ -25,9 +25,6 @@ impl Default for HeldMbuf {
 #[derive(Debug)]
 pub struct DpdkPort {
     device: Arc<Device>,
-    /// What was received last and is not taken yet.
-    received: Box<[HeldMbuf; BURST]>,
-    /// What is to be read of it.
     burst: Box<[sys::Frame; BURST]>,
     /// Header bytes of frames whose first segment is short.
     scratch: Box<[u8; BURST * sys::HEAD_BYTES]>,
@@ -35,6 +32,7 @@ pub struct DpdkPort {
 }
 
 const NO_FRAME: sys::Frame = sys::Frame {
+    mbuf: std::ptr::null_mut(),
     head: std::ptr::null(),
     bytes: 0,
     head_bytes: 0,
@@ -42,13 +40,12 @@ const NO_FRAME: sys::Frame = sys::Frame {
 
 // What the shim is called with.
 const BURST_U16: u16 = 32;
-const _: () = assert!(BURST_U16 as usize == BURST);
+const _: () = assert!(BURST_U16 as usize == BURST && BURST_U16 <= sys::MAX_BURST);
 
 impl DpdkPort {
     pub(super) fn new(device: Arc<Device>) -> Self {
         Self {
             device,
-            received: Box::new([const { HeldMbuf(std::ptr::null_mut()) }; BURST]),
             burst: Box::new([NO_FRAME; BURST]),
             scratch: Box::new([0; BURST * sys::HEAD_BYTES]),
             _stays: PhantomData,
@@ -59,17 +56,6 @@ impl DpdkPort {
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
-    }
-
-    /// What was received and not taken goes back: also what nobody could take because
-    /// whoever read it failed.
-    #[inline]
-    fn give_back_received(&mut self) {
-        // All are looked at, without a branch for each: nearly always there is none.
-        let left = self.received.iter();
-        if left.fold(false, |any, frame| any | !frame.0.is_null()) {
-            free(&mut self.received[..]);
-        }
     }
 
     /// A new frame with these bytes, in segments of at most `segment_bytes`: what a
@@ -98,6 +84,18 @@ impl DpdkPort {
     }
 }
 
+/// What is left of a received burst: given back should whoever reads it fail.
+struct Received<'a>(std::slice::Iter<'a, sys::Frame>);
+
+impl Drop for Received<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for frame in self.0.by_ref() {
+            free(&mut [HeldMbuf(frame.mbuf)]);
+        }
+    }
+}
+
 /// Gives frames back, [`BURST`] at the most; returns how many there were.
 fn free(frames: &mut [HeldMbuf]) -> usize {
     let n = u16::try_from(frames.len())
@@ -114,31 +112,35 @@ impl Port for DpdkPort {
     type Frame = HeldMbuf;
 
     #[inline]
-    fn receive(&mut self, max: usize, mut read: impl FnMut(&[u8], u32)) -> &mut [HeldMbuf] {
-        self.give_back_received();
+    fn receive<R>(
+        &mut self,
+        max: usize,
+        mut read: impl FnMut(&[u8], u32) -> R,
+        mut hold: impl FnMut(HeldMbuf, R),
+    ) -> usize {
         let max = u16::try_from(max).unwrap_or(BURST_U16).min(BURST_U16);
-        let received = self.received.as_mut_ptr().cast();
         // SAFETY: the device is started and this handle is the only user of its queue
-        // 0; received (laid out as pointers, none of which is a frame now), burst and
-        // scratch have room for BURST frames.
+        // 0; burst and scratch have room for BURST frames.
         let n = unsafe {
             sys::rdmesh_rx_burst(
                 self.device.id(),
                 0,
-                received,
                 self.burst.as_mut_ptr(),
                 self.scratch.as_mut_ptr(),
                 max,
             )
         };
         let n = usize::from(n).min(BURST);
-        for frame in &self.burst[..n] {
+        let mut received = Received(self.burst[..n].iter());
+        while let Some(frame) = received.0.as_slice().first() {
             // SAFETY: head points at head_bytes bytes of an mbuf whose token nobody has
             // yet, or of the scratch; the slice is gone before the token is given.
             let head = unsafe { std::slice::from_raw_parts(frame.head, frame.head_bytes.into()) };
-            read(head, frame.bytes);
+            let known = read(head, frame.bytes);
+            received.0.next();
+            hold(HeldMbuf(frame.mbuf), known);
         }
-        &mut self.received[..n]
+        n
     }
 
     #[inline]
@@ -180,7 +182,6 @@ impl Port for DpdkPort {
 
 impl Drop for DpdkPort {
     fn drop(&mut self) {
-        self.give_back_received();
         self.device.port_returned();
     }
 }

@@ -54,21 +54,8 @@ impl List {
     /// Takes the first frame out; `next` follows it.
     #[inline]
     pub(super) fn detach(&mut self, next: u32) {
-        self.detach_run(next, 1);
-    }
-
-    /// Takes the first `frames` frames out; `next` follows them.
-    #[inline]
-    pub(super) fn detach_run(&mut self, next: u32, frames: u32) {
         self.head = next;
-        self.frames = self.frames.wrapping_sub(frames);
-    }
-
-    /// Learns of `frames` frames that were linked behind its last one.
-    #[inline]
-    pub(super) fn extend(&mut self, tail: u32, frames: u32) {
-        self.tail = tail;
-        self.frames = self.frames.wrapping_add(frames);
+        self.frames = self.frames.wrapping_sub(1);
     }
 }
 
@@ -134,17 +121,27 @@ impl<H: Default> Backlog<H> {
         self.slots.get(head as usize).map(|slot| (head, slot))
     }
 
-    /// Takes free slots, no more than there are; [`Backlog::store`] then fills them.
+    /// Takes `count` free slots, no more than there are; [`Backlog::store`] then fills
+    /// them. Gives the place of the first one.
     #[inline]
-    pub(super) fn take_slots(&mut self, slots: &mut [u32]) {
-        let until = self.free_frames;
-        self.free_frames -= slots.len();
-        slots.copy_from_slice(&self.free[self.free_frames..until]);
+    pub(super) fn take_slots(&mut self, count: usize) -> usize {
+        self.free_frames -= count;
+        self.free_frames
     }
 
-    /// Stores a frame that belongs to no list yet in a slot that was taken.
+    /// Gives back what was taken beyond the first `used` of `count` slots from a place.
     #[inline]
-    pub(super) fn store(&mut self, slot: u32, frame: Frame<H>) {
+    pub(super) fn return_slots(&mut self, place: usize, used: usize, count: usize) {
+        if used < count {
+            self.free.copy_within(place + used..place + count, place);
+            self.free_frames += count - used;
+        }
+    }
+
+    /// Stores a frame that belongs to no list yet in the slot at a place taken before.
+    #[inline]
+    pub(super) fn store(&mut self, place: usize, frame: Frame<H>) -> u32 {
+        let slot = self.free[place];
         self.slots[slot as usize] = Slot {
             handle: frame.handle,
             key: frame.key,
@@ -153,6 +150,7 @@ impl<H: Default> Backlog<H> {
             len: frame.len,
             is_cnp: frame.is_cnp,
         };
+        slot
     }
 
     /// Gives slots back. They are taken again in the same order, so that frames in
@@ -200,12 +198,6 @@ impl<H: Default> Backlog<H> {
             self.slots[tail as usize].next = slot;
         }
         was_empty
-    }
-
-    /// Puts a stored frame behind another that is the last of its list.
-    #[inline]
-    pub(super) fn link(&mut self, last: u32, slot: u32) {
-        self.slots[last as usize].next = slot;
     }
 
     /// Takes the first frame of a list out, to be appended to another.

@@ -26,7 +26,7 @@ pub use clock::{FRAME_OVERHEAD_BYTES, MIN_FRAME_BYTES, line_bytes};
 pub use histogram::Histogram;
 pub use policy::{Expiry, MAX_EXPIRY_PS, MAX_RULES, Match, Policy, PolicyError, Rule, Speed};
 pub use stats::WireStats;
-pub use wire::{BURST, Burst, CATCH_UP_FRAMES, Wire};
+pub use wire::{BURST, Burst, CATCH_UP_FRAMES, Intake, Wire};
 
 use thiserror::Error;
 
@@ -76,7 +76,7 @@ impl Frame<()> {
     /// The same with a handle.
     #[inline]
     #[must_use]
-    pub const fn with_handle<H>(self, handle: H) -> Frame<H> {
+    pub fn with_handle<H>(self, handle: H) -> Frame<H> {
         Frame {
             handle,
             key: self.key,
@@ -89,7 +89,9 @@ impl Frame<()> {
 
 /// One frame that may go to the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Departure {
+pub struct Departure<H = u64> {
+    /// The port's word for its buffer.
+    pub handle: H,
     /// When the wire starts to send it, ps, rounded up.
     pub depart_at_ps: u64,
     /// From arrival to departure, ps.

@@ -52,8 +52,6 @@ pub struct MemoryFrame(u64);
 pub struct MemoryPort {
     frames: Frames,
     arriving: VecDeque<Vec<u8>>,
-    /// Received and not taken yet.
-    received: Vec<MemoryFrame>,
     sent: Vec<Vec<u8>>,
     /// How many frames the next calls of [`Port::transmit`] take; after the last
     /// entry, all.
@@ -67,7 +65,6 @@ impl MemoryPort {
         Self {
             frames: frames.clone(),
             arriving: VecDeque::new(),
-            received: Vec::new(),
             sent: Vec::new(),
             takes: VecDeque::new(),
         }
@@ -98,18 +95,18 @@ impl MemoryPort {
 impl Port for MemoryPort {
     type Frame = MemoryFrame;
 
-    fn receive(&mut self, max: usize, mut read: impl FnMut(&[u8], u32)) -> &mut [MemoryFrame] {
-        for left in self.received.drain(..) {
-            self.frames.give_back(left);
-        }
+    fn receive<R>(
+        &mut self,
+        max: usize,
+        mut read: impl FnMut(&[u8], u32) -> R,
+        mut hold: impl FnMut(MemoryFrame, R),
+    ) -> usize {
         let n = max.min(BURST).min(self.arriving.len());
-        for bytes in self.arriving.iter().take(n) {
-            read(bytes, u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-        }
         for bytes in self.arriving.drain(..n) {
-            self.received.push(self.frames.hold(bytes));
+            let known = read(&bytes, u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            hold(self.frames.hold(bytes), known);
         }
-        &mut self.received
+        n
     }
 
     fn transmit(&mut self, frames: &mut [MemoryFrame]) -> usize {
@@ -155,17 +152,16 @@ impl Port for MemoryPort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::take;
 
     fn receive(port: &mut MemoryPort, max: usize) -> Vec<(MemoryFrame, Vec<u8>)> {
-        let mut heads = Vec::new();
+        let mut received = Vec::new();
         let read = |head: &[u8], bytes: u32| {
             assert_eq!(head.len(), bytes as usize);
-            heads.push(head.to_vec());
+            head.to_vec()
         };
-        let tokens: Vec<_> = port.receive(max, read).iter_mut().map(take).collect();
-        assert_eq!(heads.len(), tokens.len());
-        tokens.into_iter().zip(heads).collect()
+        let n = port.receive(max, read, |token, head| received.push((token, head)));
+        assert_eq!(n, received.len());
+        received
     }
 
     #[test]
@@ -199,9 +195,5 @@ mod tests {
         assert_eq!(port.transmit(&mut tokens), 1);
         assert_eq!(frames.held(), 1);
         assert_eq!(port.discard(&mut tokens), 1);
-        assert_eq!(port.receive(BURST, |_, _| ()).len(), 1);
-        assert_eq!(frames.held(), 1);
-        assert_eq!(port.receive(BURST, |_, _| ()).len(), 0);
-        assert_eq!(frames.held(), 0, "nobody took it");
     }
 }

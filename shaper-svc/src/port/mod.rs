@@ -16,11 +16,16 @@ pub trait Port {
     /// Stands for a frame that the data path holds; its default stands for none.
     type Frame: Default;
 
-    /// Receives at most `max` frames ([`BURST`] at the most). One after the other, `read`
-    /// sees a frame's first bytes (contiguous, at least 128 or the whole frame) and its
-    /// length without FCS in bytes. Returns their tokens in the same order, for the data
-    /// path to take: those that it leaves there are given back unsent by the next call.
-    fn receive(&mut self, max: usize, read: impl FnMut(&[u8], u32)) -> &mut [Self::Frame];
+    /// Receives at most `max` frames ([`BURST`] at the most) and returns how many. One
+    /// after the other, `read` sees a frame's first bytes (contiguous, at least 128 or
+    /// the whole frame) and its length without FCS in bytes, then `hold` gets its token
+    /// with what `read` made of it.
+    fn receive<R>(
+        &mut self,
+        max: usize,
+        read: impl FnMut(&[u8], u32) -> R,
+        hold: impl FnMut(Self::Frame, R),
+    ) -> usize;
 
     /// Sends a prefix of `frames` (of the first [`BURST`], up to one that is none) and
     /// returns its length; the rest is still held.

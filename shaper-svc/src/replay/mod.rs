@@ -224,12 +224,11 @@ impl<W: Write> Run<W> {
     fn poll(&mut self, due_ps: u128) -> Result<(), ReplayError> {
         self.now_ps = self.now_ps.max(due_ps);
         let burst = self.wire.peek(wrapped(self.now_ps));
-        let handles = burst.handles().iter().copied();
-        let sent: Vec<_> = handles.zip(burst.departures().iter().copied()).collect();
+        let sent = burst.departures().to_vec();
         burst.commit(sent.len());
-        for (handle, departure) in sent {
+        for departure in sent {
             let depart_ps = self.unwrapped(departure.depart_at_ps);
-            let Some(mut record) = self.held.take(handle) else {
+            let Some(mut record) = self.held.take(departure.handle) else {
                 continue;
             };
             let waited_ps = depart_ps.saturating_sub(record.at_ps - self.origin_ps);

@@ -78,9 +78,8 @@ fn poll_all(wire: &mut Wire, now_ps: u64, sent: &mut Vec<Sent>) {
         if burst.departures().is_empty() {
             return;
         }
-        let offered = burst.handles().iter().zip(burst.departures());
-        sent.extend(offered.map(|(handle, departure)| Sent {
-            handle: *handle,
+        sent.extend(burst.departures().iter().map(|departure| Sent {
+            handle: departure.handle,
             depart_at_ps: departure.depart_at_ps,
             handed_ps: now_ps,
             line_bytes: line_bytes(departure.len),

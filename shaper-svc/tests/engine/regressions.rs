@@ -1,8 +1,8 @@
 //! One named case for each lesson.
 
 use rdmesh_shaper::engine::{
-    BURST, ConfigError, Engine, Expiry, Frame, Match, Policy, Rule, Speed, Wire, WireConfig,
-    WireStats,
+    BURST, ConfigError, Departure, Engine, Expiry, Frame, Match, Policy, Rule, Speed, Wire,
+    WireConfig, WireStats,
 };
 use rdmesh_shaper::rate::LineRate;
 
@@ -33,26 +33,19 @@ fn frame(handle: u64, key: u64, arrived_ps: u64) -> Frame {
     }
 }
 
-struct Sent {
-    handle: u64,
-    depart_at_ps: u64,
-}
-
-fn take(wire: &mut Wire, now_ps: u64, most: usize) -> Vec<Sent> {
+fn take(wire: &mut Wire, now_ps: u64, most: usize) -> Vec<Departure> {
     let burst = wire.peek(now_ps);
     let taken = burst.departures().len().min(most);
-    let offered = burst.handles().iter().zip(burst.departures());
-    let sent = offered.take(taken).map(|(handle, departure)| Sent {
-        handle: *handle,
-        depart_at_ps: departure.depart_at_ps,
-    });
-    let sent = sent.collect();
+    let departures = burst.departures()[..taken].to_vec();
     burst.commit(taken);
-    sent
+    departures
 }
 
-fn handles(sent: &[Sent]) -> Vec<u64> {
-    sent.iter().map(|sent| sent.handle).collect()
+fn handles(departures: &[Departure]) -> Vec<u64> {
+    departures
+        .iter()
+        .map(|departure| departure.handle)
+        .collect()
 }
 
 /// A key that shared a sub-queue stays there while frames of it wait, though one of

@@ -126,11 +126,8 @@ fn cnps_and_those_who_cannot_be_told_are_left_alone() {
     for tos in [2, 2, 0, 3] {
         port.arrive(ipv4(&[], tos, [100, 1, 0, 0x4000]));
     }
-    let mut handles: Vec<_> = port
-        .receive(BURST, |_, _| ())
-        .iter_mut()
-        .map(std::mem::take)
-        .collect();
+    let mut handles = Vec::new();
+    port.receive(BURST, |_, _| (), |handle, ()| handles.push(handle));
     let departures: Vec<_> = handles
         .iter()
         .enumerate()

@@ -6,29 +6,99 @@ use crate::engine::backlog::{NONE, Slot};
 use crate::engine::keys::KeyEntry;
 use crate::engine::time::{is_after, later};
 
-/// The frame that was appended last to a sub-queue of its key alone, and those that
-/// followed it: frames often come in trains of one key and one arrival, and a sub-queue
-/// need not learn of each. It does before anything else looks at it.
+/// Takes frames in, one by one, as many as there is room for.
+#[derive(Debug)]
+pub struct Intake<'a, H: Default> {
+    wire: &'a mut Wire<H>,
+    /// Place of the first slot taken for this.
+    first: usize,
+    room: usize,
+    taken: usize,
+    /// Frames that waited before.
+    waiting: usize,
+    train: Train,
+}
+
+/// The last key that was looked up and has a sub-queue to itself, or no sub-queue: frames
+/// often come in trains of one key. It has a frame waiting, so it keeps its sub-queue,
+/// which may become shared.
 #[derive(Debug, Clone, Copy)]
 struct Train {
     key: u64,
-    arrived_ps: u64,
-    /// [`NONE`]: there is no train.
     queue: u32,
-    last: u32,
-    /// Frames linked behind the end that the sub-queue knows.
-    followers: u32,
 }
 
 const NO_TRAIN: Train = Train {
     key: 0,
-    arrived_ps: 0,
     queue: NONE,
-    last: NONE,
-    followers: 0,
 };
 
+impl<H: Default> Intake<'_, H> {
+    /// Frames that [`Intake::push`] takes, those taken included.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Takes a frame in, or gives it back when there is no room left.
+    ///
+    /// # Errors
+    /// The frame, which stays with the caller.
+    #[inline]
+    pub fn push(&mut self, frame: Frame<H>) -> Result<(), Frame<H>> {
+        if self.taken == self.room {
+            return Err(frame);
+        }
+        let Frame {
+            key,
+            arrived_ps,
+            is_cnp,
+            ..
+        } = frame;
+        let slot = self.wire.backlog.store(self.first + self.taken, frame);
+        if self.wire.has_staged || is_after(arrived_ps, self.wire.admitted_until_ps) {
+            let is_alone = self.waiting + self.taken == 0;
+            self.wire.push_early(slot, arrived_ps, is_alone);
+        } else {
+            self.train = self.wire.admit(slot, key, is_cnp, self.train);
+        }
+        self.taken += 1;
+        Ok(())
+    }
+}
+
+impl<H: Default> Drop for Intake<'_, H> {
+    #[inline]
+    fn drop(&mut self) {
+        let wire = &mut self.wire;
+        wire.backlog.return_slots(self.first, self.taken, self.room);
+        wire.stats.pushed_frames += self.taken as u64;
+    }
+}
+
 impl<H: Default> Wire<H> {
+    /// Begins to take in a burst of at most [`BURST`] frames.
+    #[inline]
+    pub fn intake(&mut self) -> Intake<'_, H> {
+        self.intake_of(BURST)
+    }
+
+    #[inline]
+    fn intake_of(&mut self, frames: usize) -> Intake<'_, H> {
+        self.take_back(0);
+        let room = frames.min(self.backlog.free_frames());
+        let waiting = self.backlog.waiting_frames();
+        let first = self.backlog.take_slots(room);
+        Intake {
+            wire: self,
+            first,
+            room,
+            taken: 0,
+            waiting,
+            train: NO_TRAIN,
+        }
+    }
+
     /// Takes frames in, in order, until the queue is full; gives back how many. The
     /// rest stays with the caller, whose port must hold them.
     #[inline]
@@ -36,77 +106,15 @@ impl<H: Default> Wire<H> {
     where
         H: Copy,
     {
-        let taken = self.begin_push(frames.len());
-        for burst in frames[..taken].chunks(BURST) {
-            self.take_in(burst.iter().copied());
+        let mut intake = self.intake_of(frames.len());
+        let taken = intake.room();
+        for frame in &frames[..taken] {
+            let pushed = intake.push(*frame);
+            debug_assert!(pushed.is_ok(), "there is room for as many");
         }
+        drop(intake);
+        self.stats.refused_pushes += (frames.len() - taken) as u64;
         taken
-    }
-
-    /// The same for handles that cannot be copied: one for each of `frames`, moved out of
-    /// its place when its frame is taken in.
-    #[inline]
-    pub fn push_held(&mut self, frames: &[Frame<()>], handles: &mut [H]) -> usize {
-        let taken = self.begin_push(frames.len().min(handles.len()));
-        let bursts = frames[..taken].chunks(BURST);
-        for (burst, handles) in bursts.zip(handles.chunks_mut(BURST)) {
-            let held = burst.iter().zip(handles);
-            self.take_in(held.map(|(frame, handle)| frame.with_handle(std::mem::take(handle))));
-        }
-        taken
-    }
-
-    /// How many of so many frames will be taken in.
-    #[inline]
-    fn begin_push(&mut self, frames: usize) -> usize {
-        self.take_back(0);
-        let taken = frames.min(self.backlog.free_frames());
-        self.stats.pushed_frames += taken as u64;
-        self.stats.refused_pushes += (frames - taken) as u64;
-        taken
-    }
-
-    /// Takes in a burst for which there is room.
-    #[inline]
-    fn take_in(&mut self, frames: impl ExactSizeIterator<Item = Frame<H>>) {
-        let mut nothing_waits = self.backlog.waiting_frames() == 0;
-        let mut slots = [NONE; BURST];
-        let slots = &mut slots[..frames.len()];
-        self.backlog.take_slots(slots);
-        let mut train = NO_TRAIN;
-        for (&mut slot, frame) in slots.iter_mut().zip(frames) {
-            let Frame {
-                key,
-                arrived_ps,
-                is_cnp,
-                ..
-            } = frame;
-            self.backlog.store(slot, frame);
-            let follows = key == train.key && arrived_ps == train.arrived_ps && !is_cnp;
-            if follows && train.queue != NONE {
-                self.backlog.link(train.last, slot);
-                train.last = slot;
-                train.followers = train.followers.wrapping_add(1);
-            } else {
-                self.end_train(train);
-                train = if self.has_staged || is_after(arrived_ps, self.admitted_until_ps) {
-                    self.push_early(slot, arrived_ps, nothing_waits);
-                    NO_TRAIN
-                } else {
-                    self.admit(slot, key, arrived_ps, is_cnp)
-                };
-            }
-            nothing_waits = false;
-        }
-        self.end_train(train);
-    }
-
-    #[inline]
-    fn end_train(&mut self, train: Train) {
-        if train.followers > 0 {
-            let list = self.backlog.list_mut(train.queue);
-            list.extend(train.last, train.followers);
-        }
     }
 
     /// A frame that arrived after the instant at which the wire becomes free.
@@ -116,7 +124,7 @@ impl<H: Default> Wire<H> {
             // The wire idles until this frame arrives.
             self.admitted_until_ps = later(self.admitted_until_ps, arrived_ps);
             let Slot { key, is_cnp, .. } = *self.backlog.slot(slot);
-            self.admit(slot, key, arrived_ps, is_cnp);
+            self.admit(slot, key, is_cnp, NO_TRAIN);
         } else {
             self.backlog.append(self.staged, slot);
             self.has_staged = true;
@@ -143,36 +151,29 @@ impl<H: Default> Wire<H> {
             if is_after(front.arrived_ps, reached_ps) {
                 return;
             }
-            let Slot {
-                key,
-                arrived_ps,
-                is_cnp,
-                ..
-            } = *front;
+            let Slot { key, is_cnp, .. } = *front;
             self.backlog.unstage(self.staged, slot);
-            self.admit(slot, key, arrived_ps, is_cnp);
+            self.admit(slot, key, is_cnp, NO_TRAIN);
         }
         self.has_staged = false;
     }
 
-    /// Lets a frame compete; gives the train that it begins.
+    /// Lets a frame compete; gives the train that it ends.
     #[inline]
-    fn admit(&mut self, slot: u32, key: u64, arrived_ps: u64, is_cnp: bool) -> Train {
-        let queue = self.keys.queue_of(key);
+    fn admit(&mut self, slot: u32, key: u64, is_cnp: bool, train: Train) -> Train {
+        let queue = if key == train.key && train.queue != NONE {
+            train.queue
+        } else {
+            self.keys.queue_of(key)
+        };
         match self.backlog.lists.get(queue as usize) {
             Some(list) if !list.shared && !is_cnp => {
                 self.append(queue, slot);
-                Train {
-                    key,
-                    arrived_ps,
-                    queue,
-                    last: slot,
-                    followers: 0,
-                }
+                Train { key, queue }
             }
             _ => {
                 self.admit_uncommon(slot, key, is_cnp);
-                NO_TRAIN
+                train
             }
         }
     }

@@ -4,6 +4,7 @@
 mod intake;
 mod outlet;
 
+pub use intake::Intake;
 pub use outlet::Burst;
 
 use super::backlog::{Backlog, NONE};
@@ -22,9 +23,6 @@ pub const BURST: usize = 32;
 /// Frames of the largest size whose wire time a late poll may catch up on. Two were
 /// too few for polls of a busy core (92 % of the wire), 64 keep 98 %.
 pub const CATCH_UP_FRAMES: u64 = 64;
-
-/// Shortest and longest of no waits.
-const NO_WAITS: [u64; 2] = [u64::MAX, 0];
 
 /// Where the frames on offer come from, one entry each.
 #[derive(Debug)]
@@ -75,16 +73,12 @@ pub struct Wire<H = u64> {
     /// A frame that arrived by this instant competes at once.
     admitted_until_ps: u64,
     picks: Box<Picks>,
-    departures: Box<[Departure; BURST]>,
-    /// Whose they are.
-    handles: Box<[H; BURST]>,
+    departures: Box<[Departure<H>; BURST]>,
     picked: usize,
     /// CNPs among them; they come first.
     picked_cnps: usize,
     /// What they occupy on the wire.
     picked_line_bytes: u64,
-    /// The shortest and the longest that one of them has waited.
-    picked_waits: [u64; 2],
     now_ps: u64,
     /// Wire time given up since something was sent, ps.
     lost_ps: u64,
@@ -125,12 +119,10 @@ impl<H: Default> Wire<H> {
             has_staged: false,
             admitted_until_ps: now_ps,
             picks: Box::new(picks),
-            departures: Box::new([Departure::default(); BURST]),
-            handles: Box::new(std::array::from_fn(|_| H::default())),
+            departures: Box::new(std::array::from_fn(|_| Departure::default())),
             picked: 0,
             picked_cnps: 0,
             picked_line_bytes: 0,
-            picked_waits: NO_WAITS,
             now_ps,
             lost_ps: 0,
             stats: WireStats::default(),
@@ -190,8 +182,10 @@ impl<H: Default> Wire<H> {
     /// Gives up all frames that wait, in no order, whatever state the wire is in; it is
     /// empty then. Takes memory: not for the poll loop.
     pub fn give_up(&mut self) -> Vec<H> {
-        let offered = self.handles[..self.picked.min(BURST)].iter_mut();
-        let offered: Vec<H> = offered.map(std::mem::take).collect();
+        let offered = self.departures[..self.picked.min(BURST)].iter_mut();
+        let offered: Vec<H> = offered
+            .map(|departure| std::mem::take(&mut departure.handle))
+            .collect();
         self.picked = 0;
         self.has_staged = false;
         self.shared_queues = 0;

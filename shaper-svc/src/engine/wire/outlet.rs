@@ -1,6 +1,6 @@
 //! The way out: what is due is offered, and leaves once the port has taken it.
 
-use super::{BURST, NO_WAITS, Picks, Wire};
+use super::{BURST, Picks, Wire};
 use crate::engine::backlog::{Backlog, List, Slot};
 use crate::engine::clock::{Clock, Pace, line_bytes};
 use crate::engine::time::{is_after, later};
@@ -19,27 +19,16 @@ impl<H: Default> Burst<'_, H> {
     /// also ends where frames join that arrived later. Poll until it is empty.
     #[must_use]
     #[inline]
-    pub fn departures(&self) -> &[Departure] {
+    pub fn departures(&self) -> &[Departure<H>] {
         &self.wire.departures[..self.wire.picked]
     }
 
-    /// Their handles, in the same order.
+    /// The same, so that handles can be moved to the port. Those that it did not take
+    /// have to be back in their places before [`Burst::commit`].
     #[must_use]
     #[inline]
-    pub fn handles(&self) -> &[H] {
-        &self.wire.handles[..self.wire.picked]
-    }
-
-    /// The frames, and their handles for the port to take. Those that it does not take
-    /// have to be in their places at [`Burst::commit`].
-    #[must_use]
-    #[inline]
-    pub fn offer(&mut self) -> (&[Departure], &mut [H]) {
-        let offered = self.wire.picked;
-        (
-            &self.wire.departures[..offered],
-            &mut self.wire.handles[..offered],
-        )
+    pub fn departures_mut(&mut self) -> &mut [Departure<H>] {
+        &mut self.wire.departures[..self.wire.picked]
     }
 
     /// The speed at which they leave; another than before where a rule has ended by
@@ -79,17 +68,21 @@ fn touch_followers<H: Default>(backlog: &Backlog<H>, lists: &[u32]) {
     black_box(followers.fold(0, |all, (_, follower)| all | follower.next));
 }
 
-/// A burst while it is put together; much of it lives in registers. `WHOLE`: the pace
+/// A burst while it is put together; all of it lives in registers. `WHOLE`: the pace
 /// has no fraction. `STAGED`: frames wait that arrived later.
 struct Picker<'a, H, const WHOLE: bool, const STAGED: bool> {
     slots: &'a mut [Slot<H>],
     lists: &'a mut [List],
     picks: &'a mut Picks,
-    departures: &'a mut [Departure; BURST],
-    handles: &'a mut [H; BURST],
+    departures: &'a mut [Departure<H>; BURST],
     picked: usize,
+    line_bytes: u64,
     clock: Clock,
-    times: Times<WHOLE, STAGED>,
+    pace: Pace,
+    /// The last instant at which a frame may start: now, or just before a rule ends.
+    last_start_ps: u64,
+    /// When the wire reaches this arrival, frames join.
+    staged_from_ps: u64,
 }
 
 impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STAGED> {
@@ -97,82 +90,15 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
     /// the bounds; tells whether the list is empty now.
     #[inline]
     fn pick<const IS_CNP: bool>(&mut self, list: u32) -> Option<bool> {
+        if STAGED && !is_after(self.staged_from_ps, self.clock.whole_ps) {
+            return None;
+        }
         let at = self.picked;
+        let departure = self.departures.get_mut(at)?;
         let queue = self.lists.get_mut(list as usize)?;
         let slot = queue.head();
         let front = self.slots.get_mut(slot as usize)?;
-        let place = self.departures.get_mut(at)?;
-        self.clock = self.times.depart::<H, IS_CNP>(self.clock, front, place)?;
-        self.handles[at] = std::mem::take(&mut front.handle);
-        self.picks.lists[at] = list;
-        self.picks.slots[at] = slot;
-        queue.detach(front.next);
-        self.picked = at.wrapping_add(1);
-        Some(queue.is_empty())
-    }
-
-    /// Offers the frames of a list for as long as they may start within the bounds. The
-    /// list learns of it at the end: its head on the way would be what each frame waits
-    /// for.
-    #[inline]
-    fn pick_all<const IS_CNP: bool>(&mut self, list: u32) {
-        let from = self.picked;
-        let Some(queue) = self.lists.get_mut(list as usize) else {
-            return;
-        };
-        let mut slot = queue.head();
-        let mut clock = self.clock;
-        let mut frames = 0;
-        let places = self.departures[from..].iter_mut();
-        let places = places.zip(&mut self.handles[from..]);
-        for ((place, handle), pick) in places.zip(&mut self.picks.slots[from..]) {
-            // The end of a list is no slot's number.
-            let Some(front) = self.slots.get_mut(slot as usize) else {
-                break;
-            };
-            let Some(free) = self.times.depart::<H, IS_CNP>(clock, front, place) else {
-                break;
-            };
-            clock = free;
-            *handle = std::mem::take(&mut front.handle);
-            *pick = slot;
-            slot = front.next;
-            frames += 1;
-        }
-        self.clock = clock;
-        queue.detach_run(slot, frames);
-        self.picked = from + frames as usize;
-        self.picks.lists[from..self.picked].fill(list);
-    }
-}
-
-/// When frames of a burst may start.
-struct Times<const WHOLE: bool, const STAGED: bool> {
-    pace: Pace,
-    /// The last instant at which a frame may start: now, or just before a rule ends.
-    last_start_ps: u64,
-    /// When the wire reaches this arrival, frames join.
-    staged_from_ps: u64,
-    /// What the frames on offer occupy.
-    line_bytes: u64,
-    /// The shortest and the longest that one of them has waited.
-    waits: [u64; 2],
-}
-
-impl<const WHOLE: bool, const STAGED: bool> Times<WHOLE, STAGED> {
-    /// Fills a frame's place in the burst if it may start within the bounds; tells when
-    /// the wire is free after it.
-    #[inline]
-    fn depart<H, const IS_CNP: bool>(
-        &mut self,
-        clock: Clock,
-        front: &Slot<H>,
-        place: &mut Departure,
-    ) -> Option<Clock> {
-        if STAGED && !is_after(self.staged_from_ps, clock.whole_ps) {
-            return None;
-        }
-        let start = clock.no_earlier_than(front.arrived_ps);
+        let start = self.clock.no_earlier_than(front.arrived_ps);
         let start_ps = if WHOLE {
             start.whole_ps
         } else {
@@ -181,22 +107,25 @@ impl<const WHOLE: bool, const STAGED: bool> Times<WHOLE, STAGED> {
         if is_after(start_ps, self.last_start_ps) {
             return None;
         }
-        let waited_ps = start_ps.wrapping_sub(front.arrived_ps);
-        let [shortest, longest] = self.waits;
-        self.waits = [shortest.min(waited_ps), longest.max(waited_ps)];
-        *place = Departure {
+        self.picks.lists[at] = list;
+        self.picks.slots[at] = slot;
+        *departure = Departure {
+            handle: std::mem::take(&mut front.handle),
             depart_at_ps: start_ps,
-            waited_ps,
+            waited_ps: start_ps.wrapping_sub(front.arrived_ps),
             len: front.len,
             is_cnp: IS_CNP,
         };
         let bytes = line_bytes(front.len);
         self.line_bytes = self.line_bytes.wrapping_add(bytes);
-        Some(if WHOLE {
+        self.clock = if WHOLE {
             start.after_whole(bytes, &self.pace)
         } else {
             start.after(bytes, &self.pace)
-        })
+        };
+        queue.detach(front.next);
+        self.picked = at.wrapping_add(1);
+        Some(queue.is_empty())
     }
 }
 
@@ -264,31 +193,28 @@ impl<H: Default> Wire<H> {
             lists: &mut self.backlog.lists,
             picks: &mut self.picks,
             departures: &mut self.departures,
-            handles: &mut self.handles,
             picked: 0,
+            line_bytes: 0,
             clock: self.clock,
-            times: Times {
-                pace: self.pace,
-                last_start_ps,
-                staged_from_ps,
-                line_bytes: 0,
-                waits: NO_WAITS,
-            },
+            pace: self.pace,
+            last_start_ps,
+            staged_from_ps,
         };
-        if !picker.lists[self.cnps as usize].is_empty() {
-            picker.pick_all::<true>(self.cnps);
+        let mut has_cnps = !picker.lists[self.cnps as usize].is_empty();
+        while has_cnps && let Some(is_empty) = picker.pick::<true>(self.cnps) {
+            has_cnps = !is_empty;
         }
         self.picked_cnps = picker.picked;
         let mut cursor = self.cursor;
         self.cursor_before = cursor;
-        if picker.lists[self.cnps as usize].is_empty() {
+        if !has_cnps {
             if let Some(queue) = self.active.only() {
                 // No turns to take: a single flow, or the last one to be emptied.
-                picker.pick_all::<false>(queue);
-                if picker.picked > self.picked_cnps {
-                    cursor = queue;
+                let mut is_empty = false;
+                while !is_empty && let Some(emptied) = picker.pick::<false>(queue) {
+                    (cursor, is_empty) = (queue, emptied);
                 }
-                if picker.lists[queue as usize].is_empty() {
+                if is_empty {
                     self.active.clear(queue);
                 }
             } else {
@@ -304,8 +230,7 @@ impl<H: Default> Wire<H> {
             }
         }
         self.picked = picker.picked;
-        self.picked_line_bytes = picker.times.line_bytes;
-        self.picked_waits = picker.times.waits;
+        self.picked_line_bytes = picker.line_bytes;
         self.clock = picker.clock;
         self.cursor = cursor;
         if self.backlog.waiting_frames() > TOUCH_FROM_FRAMES {
@@ -339,11 +264,10 @@ impl<H: Default> Wire<H> {
         if taken == 0 {
             return;
         }
-        let departures = self.departures[..taken].iter();
-        let waits = departures.map(|departure| departure.waited_ps);
-        self.stats
-            .waited_ps
-            .record_between(self.picked_waits, waits);
+        let waits = self.departures[..taken]
+            .iter()
+            .map(|departure| departure.waited_ps);
+        self.stats.waited_ps.record_all(waits);
         self.stats.sent_cnps += self.picked_cnps as u64;
         self.stats.sent_frames += taken as u64;
         self.stats.sent_line_bytes += self.picked_line_bytes;
@@ -411,8 +335,8 @@ impl<H: Default> Wire<H> {
         while self.picked > keep {
             self.picked -= 1;
             let (list, slot) = (self.picks.lists[self.picked], self.picks.slots[self.picked]);
-            let handle = std::mem::take(&mut self.handles[self.picked]);
-            self.backlog.slots[slot as usize].handle = handle;
+            let departure = &mut self.departures[self.picked];
+            self.backlog.slots[slot as usize].handle = std::mem::take(&mut departure.handle);
             self.backlog.reattach_front(list, slot);
             if list != self.cnps {
                 self.active.set(list);
@@ -425,11 +349,7 @@ impl<H: Default> Wire<H> {
         // The way that the clock went for those that are kept, once more.
         self.clock = self.clock_before;
         self.picked_line_bytes = 0;
-        self.picked_waits = NO_WAITS;
-        for (slot, departure) in self.picks.slots[..keep].iter().zip(&*self.departures) {
-            let [shortest, longest] = self.picked_waits;
-            let waited_ps = departure.waited_ps;
-            self.picked_waits = [shortest.min(waited_ps), longest.max(waited_ps)];
+        for slot in &self.picks.slots[..keep] {
             let Slot {
                 arrived_ps, len, ..
             } = *self.backlog.slot(*slot);
