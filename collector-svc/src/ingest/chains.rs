@@ -80,11 +80,7 @@ fn chain(
     let device = table
         .index_plus_one("device_plus_one", row, columns.device_plus_one[row], target)?
         .map(|index| &tables.devices[index]);
-    let calls = table.count("count", row, columns.count[row])?;
-    if calls == 0 {
-        let field = format!("chains.count[{row}]");
-        return Err(Refusal::value(field, 0, "1 or more"));
-    }
+    let calls = table.positive("count", row, columns.count[row])?;
     let (first_ns, last_ns) = span(table, columns, row)?;
     let (first, last) = (timeline.place(first_ns), timeline.place(last_ns));
     let cgroup = &tables.cgroups[task.cgroup];

@@ -166,6 +166,17 @@ impl<'a> Table<'a> {
         count(&self.field(column, row), value)
     }
 
+    /// The same of what happened at least once.
+    pub(crate) fn positive(&self, column: &str, row: usize, value: u64) -> Result<i64, Refusal> {
+        match i64::try_from(value) {
+            Ok(count @ 1..=COUNT_MAX) => Ok(count),
+            _ => {
+                let allowed = format!("1 to {COUNT_MAX}");
+                Err(Refusal::value(self.field(column, row), value, &allowed))
+            }
+        }
+    }
+
     /// Times that Postgres can hold.
     pub(crate) fn long(&self, column: &str, row: usize, value: u64) -> Result<i64, Refusal> {
         long(&self.field(column, row), value)
@@ -181,7 +192,7 @@ pub(crate) fn long(field: &str, value: u64) -> Result<i64, Refusal> {
 pub(crate) fn count(field: &str, value: u64) -> Result<i64, Refusal> {
     match i64::try_from(value) {
         Ok(count) if count <= COUNT_MAX => Ok(count),
-        _ => Err(Refusal::value(field, value, "0 to 1000000000000")),
+        _ => Err(Refusal::value(field, value, &format!("0 to {COUNT_MAX}"))),
     }
 }
 
@@ -228,6 +239,13 @@ mod tests {
             told(table.errno("errno", 0, 0).unwrap_err()),
             "chains.errno[0] is 0; allowed: 1 to 4095"
         );
+        for value in [0, u64::MAX, 1_000_000_000_001] {
+            assert_eq!(
+                told(table.positive("count", 0, value).unwrap_err()),
+                format!("chains.count[0] is {value}; allowed: 1 to 1000000000000")
+            );
+        }
+        assert_eq!(table.positive("count", 0, 1).unwrap(), 1);
         assert_eq!(
             told(Table::new("chains", 10, 11).map(|_| ()).unwrap_err()),
             "chains has 11 entries; at most 10 are allowed"
