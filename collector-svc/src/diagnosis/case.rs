@@ -46,6 +46,15 @@ impl Case {
     pub fn counts_are_lower_bounds(&self) -> bool {
         self.hosts.iter().any(|watch| watch.unseen > 0)
     }
+
+    /// Start and end as they were told, where the end lies before the start: when the
+    /// attempt ran is then not known.
+    pub fn contradicting_times(&self) -> Option<(OffsetDateTime, OffsetDateTime)> {
+        match (self.started_at, self.ended_at) {
+            (Some(start), Some(end)) if end < start => Some((start, end)),
+            _ => None,
+        }
+    }
 }
 
 /// A failing call, coalesced over its repeats within one snapshot.
@@ -79,6 +88,10 @@ pub struct Chain {
     pub flags: ChainFlags,
     /// Why it may be another attempt's; empty: nothing speaks against this one.
     pub doubts: Vec<String>,
+    /// Why its times may be wrong; empty: nothing speaks against them.
+    pub time_doubts: Vec<String>,
+    /// What else is odd about the clocks it was told by; its times hold.
+    pub clock_notes: Vec<String>,
     /// What the arguments of one such call said.
     pub arguments: Arguments,
 }
@@ -95,7 +108,7 @@ pub struct ChainFlags {
 }
 
 /// A step of a chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Step {
     /// Kernel function.
     pub function: String,
@@ -118,6 +131,11 @@ impl Chain {
             errno: 0,
         };
         self.steps.first().unwrap_or(&NOWHERE)
+    }
+
+    /// Whether its times or its attempt may be wrong.
+    pub fn is_doubted(&self) -> bool {
+        !self.doubts.is_empty() || !self.time_doubts.is_empty()
     }
 
     /// Whether any step is of `layer`.
@@ -175,7 +193,7 @@ pub struct HostWatch {
     pub world: Option<HostWorld>,
     /// Seconds of the attempt that its tracer reported on.
     pub watched_seconds: f64,
-    /// Seconds of the attempt.
+    /// Seconds of the attempt; 0: how long it ran is not known.
     pub attempt_seconds: f64,
     /// Records that its ring dropped.
     pub drops: u64,

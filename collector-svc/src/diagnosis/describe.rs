@@ -9,7 +9,9 @@ use crate::diagnosis::select::{self, Deciding};
 use crate::diagnosis::shaping::state_shaping;
 use crate::diagnosis::undecided::{swallowed_alone, undecided};
 use crate::diagnosis::watch;
-use crate::diagnosis::words::{chain_line, doing, signals_before, totals, who};
+use crate::diagnosis::words::{
+    chain_line, doing, first_of_many, moment, signals_before, totals, who,
+};
 use crate::diagnosis::{Case, Chain, HostWatch, Step, Verdict};
 use crate::names;
 
@@ -17,6 +19,8 @@ use crate::names;
 const LATER_NAMED: usize = 3;
 /// Ranks that the evidence names.
 const RANKS_NAMED: usize = 8;
+/// Rows in doubt that `against` names.
+const DOUBTED_NAMED: usize = 3;
 
 /// The verdict on a case.
 pub fn verdict(case: &Case) -> Verdict {
@@ -29,6 +33,7 @@ pub fn verdict(case: &Case) -> Verdict {
     };
     state_shaping(&mut verdict, case);
     weigh_outcome(&mut verdict, case);
+    weigh_times(&mut verdict, case);
     let decided = !verdict.function.is_empty();
     verdict.unwatched = watch::unwatched(case, decided.then_some(verdict.verb));
     verdict.failures_looked_at = u64::try_from(case.chains.len()).unwrap_or(u64::MAX);
@@ -46,10 +51,30 @@ pub fn verdict(case: &Case) -> Verdict {
     verdict
 }
 
+/// Whether something that failed decided.
+fn found(verdict: &Verdict) -> bool {
+    !verdict.function.is_empty() || verdict.rule == "co-signal-without-failure"
+}
+
+/// When an attempt ran that ended before it started is not known, and so not what is its.
+fn weigh_times(verdict: &mut Verdict, case: &Case) {
+    let Some((start, end)) = case.contradicting_times() else {
+        return;
+    };
+    if found(verdict) {
+        verdict.lower_confidence();
+    }
+    verdict.against.push(format!(
+        "the times told of the attempt contradict each other: it ended at {}, before it started \
+         at {}; when it ran is not known",
+        moment(end),
+        moment(start)
+    ));
+}
+
 /// What failed did not keep an attempt from completing.
 fn weigh_outcome(verdict: &mut Verdict, case: &Case) {
-    let found = !verdict.function.is_empty() || verdict.rule == "co-signal-without-failure";
-    if case.state != JobState::Completed || !found {
+    if case.state != JobState::Completed || !found(verdict) {
         return;
     }
     verdict.lower_confidence();
@@ -74,7 +99,7 @@ fn decided(deciding: &Deciding<'_>, case: &Case) -> Verdict {
     verdict.hosts = deciding.hosts();
     verdict.devices = deciding.devices();
     verdict.first_at = Some(chain.first_at);
-    verdict.summary = summary(chain, &verdict, deciding.hosts().len());
+    verdict.summary = summary(chain, &verdict, deciding);
     verdict.evidence = vec![chain_line(deciding.chain)];
     verdict.evidence.extend(finding.evidence);
     verdict.evidence.extend(spread(deciding, case));
@@ -82,6 +107,7 @@ fn decided(deciding: &Deciding<'_>, case: &Case) -> Verdict {
     verdict.evidence.extend(later(deciding));
     verdict.evidence.extend(totals(chain, case));
     verdict.weigh_doubts(chain);
+    verdict.against.extend(doubted(deciding));
     verdict.against.extend(finding.against);
     verdict.against.extend(signals_before(case, chain.first_at));
     verdict
@@ -98,21 +124,61 @@ fn no_rule() -> (&'static str, Finding) {
     ("layer-not-known", finding)
 }
 
-fn summary(chain: &Chain, verdict: &Verdict, hosts: usize) -> String {
-    let others = match hosts {
+fn summary(chain: &Chain, verdict: &Verdict, deciding: &Deciding<'_>) -> String {
+    let whose = if deciding.has_many_tasks() {
+        first_of_many(chain)
+    } else {
+        who(chain)
+    };
+    let others = match deciding.hosts().len() {
         0 | 1 => String::new(),
         2 => ", and one more host,".to_owned(),
         many => format!(", and {} more hosts,", many - 1),
     };
     format!(
-        "{}{others} failed in {} ({} layer) with {} while {}: {}.",
-        who(chain),
+        "{whose}{others} failed in {} ({} layer) with {} while {}: {}.",
         verdict.function,
         names::layer(verdict.layer),
         verdict.errno_name,
         doing(chain.verb),
         verdict.summary
     )
+}
+
+/// Rows in doubt beside the one that decides; where that one is in doubt itself, what would
+/// come first without it.
+fn doubted(deciding: &Deciding<'_>) -> Vec<String> {
+    if deciding.chain.is_doubted() {
+        let sure = deciding.later.first().filter(|chain| !chain.is_doubted());
+        return sure
+            .map(|chain| {
+                let line = chain_line(chain);
+                format!("the first failure that nothing speaks against is another: {line}")
+            })
+            .into_iter()
+            .collect();
+    }
+    let rows: Vec<&&Chain> = deciding.same.iter().filter(|c| c.is_doubted()).collect();
+    let mut lines: Vec<String> = rows
+        .iter()
+        .take(DOUBTED_NAMED)
+        .map(|chain| {
+            let reasons = [chain.doubts.as_slice(), &chain.time_doubts].concat();
+            format!(
+                "a row of the same failure is in doubt and sets neither time nor first host: {} \
+                 {}: {}",
+                moment(chain.first_at),
+                who(chain),
+                reasons.join("; ")
+            )
+        })
+        .collect();
+    match rows.len().saturating_sub(DOUBTED_NAMED) {
+        0 => {}
+        1 => lines.push("1 more row of it is in doubt".to_owned()),
+        more => lines.push(format!("{more} more rows of it are in doubt")),
+    }
+    lines
 }
 
 /// Where else the same failure is, and how often it was repeated.

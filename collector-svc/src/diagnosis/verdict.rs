@@ -64,15 +64,30 @@ impl Verdict {
         };
     }
 
-    /// Where the failure that decided may be another attempt's, says so and is less sure.
+    /// Where the failure that decided may be another attempt's, or of another time, says so
+    /// and is less sure.
     pub(super) fn weigh_doubts(&mut self, deciding: &Chain) {
-        if deciding.doubts.is_empty() {
-            return;
+        if deciding.is_doubted() {
+            self.lower_confidence();
         }
-        self.lower_confidence();
-        self.against.push(format!(
-            "the deciding failure may be another attempt's: {}",
-            deciding.doubts.join("; ")
-        ));
+        if !deciding.doubts.is_empty() {
+            self.against.push(format!(
+                "the deciding failure may be another attempt's: {}",
+                deciding.doubts.join("; ")
+            ));
+        }
+        if !deciding.time_doubts.is_empty() {
+            self.against.push(format!(
+                "the time of the deciding failure may be wrong: {}",
+                deciding.time_doubts.join("; ")
+            ));
+        }
+        if !deciding.clock_notes.is_empty() {
+            self.against.push(format!(
+                "the deciding failure was told by an odd clock, though its time, by the boot \
+                 clock, holds: {}",
+                deciding.clock_notes.join("; ")
+            ));
+        }
     }
 }

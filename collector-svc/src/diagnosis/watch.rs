@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rdmesh_proto::common::v1::{Layer, Verb};
 
+use crate::diagnosis::words::moment;
 use crate::diagnosis::{Case, HostWatch, ProbeState, WatchedProbe};
 
 /// Hosts named in one line; beyond, their number.
@@ -65,6 +66,16 @@ pub(crate) fn unwatched(case: &Case, verb: Option<Verb>) -> Vec<String> {
             "{} later failures of the attempt{} were not looked at",
             case.chains_left_out,
             if case.more_left_out { ", or more," } else { "" }
+        ));
+    }
+    if let Some((start, end)) = case.contradicting_times()
+        && !case.placed_on.is_empty()
+    {
+        lines.push(format!(
+            "when the attempt ran is not known: failures on its hosts whose tasks named no job \
+             were looked at only between {} and {}",
+            moment(end),
+            moment(start)
         ));
     }
     if case.told && case.started_at.is_none() {

@@ -18,6 +18,14 @@ pub(super) fn who(chain: &Chain) -> String {
     }
 }
 
+/// The same where several processes failed so: the number of one is not that of the others.
+pub(super) fn first_of_many(chain: &Chain) -> String {
+    match chain.rank {
+        Some(_) => who(chain),
+        None => format!("{} on {}", chain.comm, chain.host),
+    }
+}
+
 pub(super) fn doing(verb: Verb) -> &'static str {
     match verb {
         Verb::AllocPd => "making a protection domain (alloc_pd)",

@@ -18,6 +18,8 @@
 //! | `the job id that its task names …` | the row, without a job |
 //! | `wire times are the shaper's own …` | the window, by the shaper's clock |
 //!
+//! Which of them cast doubt on a failure [`weigh`] tells.
+//!
 //! What is odd about a job, and why a failure may not be its own, is computed when it is
 //! asked for (`rdmesh_store.described_attempts`, `joined_failures`).
 
@@ -47,6 +49,33 @@ pub(crate) const LONG_INTERVAL: &str =
 /// A snapshot from after the clock that came with it.
 pub(crate) const INTERVAL_AHEAD: &str =
     "its snapshot's interval ends after its clock; what lies after it does not count as watched";
+
+/// How a mark begins that tells of a clock set by force.
+pub(crate) const JUMPED: &str = "the host's clock jumped by";
+/// How a mark begins that tells of a name that is none.
+pub(crate) const NAMED_JOB: &str = "the job id that its task names";
+
+/// What a mark of a failure speaks against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// Its times may be wrong.
+    Time,
+    /// It may be another attempt's.
+    Attempt,
+    /// Nothing: a clock was odd, and its times hold.
+    Clock,
+}
+
+/// What `mark` speaks against; none: it says nothing of when and whose the failure is.
+pub(crate) fn weigh(mark: &str) -> Option<Weight> {
+    match mark {
+        MOVED | AFTER_END | LONG_BEFORE | BEGAN_LONG_BEFORE | ONE_CALL => Some(Weight::Time),
+        INTERVAL_AHEAD => Some(Weight::Clock),
+        _ if mark.starts_with(JUMPED) => Some(Weight::Clock),
+        _ if mark.starts_with(NAMED_JOB) => Some(Weight::Attempt),
+        _ => None,
+    }
+}
 
 /// How long before the interval a chain may have ended. It waits for its outer record, and
 /// what a storm left in the ring is read, one interval of five seconds later; twice that.
@@ -200,6 +229,25 @@ mod tests {
             marks.into_vec(),
             ["layer 99 is not known to this collector (is the agent newer?); stored as unknown"]
         );
+    }
+
+    #[test]
+    fn marks_of_time_and_of_name_weigh() {
+        for (mark, weight) in [
+            (LONG_BEFORE, Some(Weight::Time)),
+            (
+                "the host's clock jumped by +3600.000 s",
+                Some(Weight::Clock),
+            ),
+            (
+                "the job id that its task names is \"a/b\"",
+                Some(Weight::Attempt),
+            ),
+            (LONG_INTERVAL, None),
+            ("rank -2 is none; stored as not known", None),
+        ] {
+            assert_eq!(weigh(mark), weight, "{mark}");
+        }
     }
 
     #[test]

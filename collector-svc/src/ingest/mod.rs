@@ -18,7 +18,7 @@ mod hello;
 mod item;
 mod ledger;
 mod limits;
-mod marks;
+pub(crate) mod marks;
 mod queue;
 mod reports;
 mod service;

@@ -9,7 +9,7 @@ use rdmesh_store::ingest::{Identity, Step};
 use crate::attempt;
 use crate::ingest::columns::{Refusal, Table, Text};
 use crate::ingest::limits::{PROBES_MAX, ROWS_MAX, STEPS_MAX, STRINGS_MAX};
-use crate::ingest::marks::Marks;
+use crate::ingest::marks::{Marks, NAMED_JOB};
 
 /// A hooked function.
 #[derive(Debug, Clone)]
@@ -263,7 +263,7 @@ fn identity(job_id: &Text, attempt: (u32, u32), source: i32, odd: &mut Marks) ->
         );
         return nobody;
     }
-    match attempt::job_id("the job id that its task names", &job_id.text) {
+    match attempt::job_id(NAMED_JOB, &job_id.text) {
         Ok(job_id) => Identity {
             job_id: Some(job_id),
             requeue: i64::from(attempt.0),

@@ -6,7 +6,7 @@ use prost::Message;
 use rdmesh_proto::collector::v1::{
     Confidence, FailureTotal, JobState, Verdict as VerdictMessage, VerdictClass,
 };
-use rdmesh_proto::common::v1::{Layer, Verb};
+use rdmesh_proto::common::v1::{IdentitySource, Layer, Verb};
 use rdmesh_proto::tracer::v1::{ChainStep, CoSignalKind, Inventory, ProbeReport, ProbeState};
 use rdmesh_store::evidence::{
     HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, StoredVerdict,
@@ -22,6 +22,7 @@ use crate::diagnosis::{
     self, Ambiguous, Arguments, Case, Chain, ChainFlags, HostWatch, HostWorld, Probes, Shaping,
     Signal, Step, Total, Verdict, WatchedProbe,
 };
+use crate::ingest::marks::{self, Weight};
 use crate::{names, times};
 
 /// Failures that a diagnosis looks at, the first by time: what decides comes first, and
@@ -33,6 +34,9 @@ const FAILURES_MAX_BYTES: usize = 32 << 20;
 const SIGNALS_MAX: u32 = 1_000;
 /// How long before the start, or the first failure, a co-signal still counts.
 const SIGNALS_BEFORE: Duration = Duration::from_secs(60);
+/// Why such a failure may be another attempt's where the attempt's end lies before its start.
+const TIMES_CONTRADICT: &str =
+    "its host and time alone give it to the attempt, whose times contradict each other";
 /// Snapshots come every five seconds; what an attempt did last is in the one after.
 const AFTER_END: Duration = Duration::from_secs(10);
 
@@ -103,14 +107,23 @@ pub async fn diagnose_attempt(
         started_at: attempt.started_at,
         ended_at: attempt.ended_at,
         placed_on,
-        chains: failures.iter().map(chain).collect(),
+        chains: failures
+            .iter()
+            .map(|failure| chain(failure, contradicts(attempt)))
+            .collect(),
         chains_left_out: unsigned(counted).saturating_sub(looked_at),
         more_left_out: counted >= COUNTED_MAX,
         totals: totals.iter().map(total).collect(),
-        hosts: watch.into_iter().map(host_watch).collect(),
+        hosts: watch
+            .into_iter()
+            .map(|watch| host_watch(watch, contradicts(attempt)))
+            .collect(),
         ambiguous: ambiguous.into_iter().map(shared).collect(),
         signals: signals.into_iter().map(signal).collect(),
-        shaping: shaping.into_iter().map(shaped).collect(),
+        shaping: shaping
+            .into_iter()
+            .map(|shaping| shaped(shaping, contradicts(attempt)))
+            .collect(),
     };
     let unseen = case
         .hosts
@@ -138,14 +151,24 @@ fn signal(signal: NearSignal) -> Signal {
     }
 }
 
-fn shaped(shaping: StoredShaping) -> Shaping {
+/// Whether the attempt is said to have ended before it started.
+fn contradicts(attempt: &Attempt) -> bool {
+    matches!((attempt.started_at, attempt.ended_at), (Some(start), Some(end)) if end < start)
+}
+
+/// `contradicts`: how long the attempt ran is not known, nor then of what to be silent.
+fn shaped(shaping: StoredShaping, contradicts: bool) -> Shaping {
     Shaping {
         host: shaping.host,
         wire: shaping.wire,
         rate_bps: unsigned(shaping.rate_bps),
         windows: unsigned(shaping.windows),
         invalid: unsigned(shaping.invalid),
-        silent_seconds: shaping.silent_seconds,
+        silent_seconds: if contradicts {
+            0.0
+        } else {
+            shaping.silent_seconds
+        },
     }
 }
 
@@ -165,7 +188,8 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// When the attempt ran, as well as it is known.
+/// When the attempt ran, as well as it is known. Where its end lies before its start, all
+/// that was told of it, with its failures.
 fn window(
     attempt: &Attempt,
     failures: &[Failure],
@@ -179,10 +203,29 @@ fn window(
         .ended_at
         .or(if running { Some(now) } else { last })
         .unwrap_or(now);
+    if contradicts(attempt) {
+        let times = [Some(from), Some(to), first, last].into_iter().flatten();
+        return times.fold((from, from), |(least, most), at| {
+            (least.min(at), most.max(at))
+        });
+    }
     (from.min(to), from.max(to))
 }
 
-fn chain(failure: &Failure) -> Chain {
+/// `contradicts`: the times told of the attempt do, so that its failures by placement are
+/// in doubt.
+fn chain(failure: &Failure, contradicts: bool) -> Chain {
+    let of = |weight| {
+        let marks = failure.marks.iter();
+        marks
+            .filter(move |mark| marks::weigh(mark) == Some(weight))
+            .cloned()
+    };
+    let mut doubts = failure.doubts.clone();
+    doubts.extend(of(Weight::Attempt));
+    if contradicts && i32::from(failure.source) == i32::from(IdentitySource::Placement) {
+        doubts.push(TIMES_CONTRADICT.to_owned());
+    }
     let arguments: Arguments = failure
         .arguments
         .as_deref()
@@ -215,7 +258,9 @@ fn chain(failure: &Failure) -> Chain {
             swallowed: failure.swallowed,
             incomplete: failure.incomplete,
         },
-        doubts: failure.doubts.clone(),
+        doubts,
+        time_doubts: of(Weight::Time).collect(),
+        clock_notes: of(Weight::Clock).collect(),
         arguments,
     }
 }
@@ -232,7 +277,9 @@ fn total(total: &StoredTotal) -> Total {
 
 /// The messages were validated when they came; one that a later version wrote and this
 /// one cannot read counts as not sent.
-fn host_watch(watch: StoredWatch) -> HostWatch {
+///
+/// `contradicts`: how long the attempt ran is not known.
+fn host_watch(watch: StoredWatch, contradicts: bool) -> HostWatch {
     let probes = watch
         .probe_report
         .and_then(|body| ProbeReport::decode(body.as_slice()).ok());
@@ -245,7 +292,11 @@ fn host_watch(watch: StoredWatch) -> HostWatch {
         probes: probes.map(watched),
         world: world.map(|inventory| host_world(&inventory)),
         watched_seconds: watch.watched_seconds,
-        attempt_seconds: watch.attempt_seconds,
+        attempt_seconds: if contradicts {
+            0.0
+        } else {
+            watch.attempt_seconds
+        },
         drops: unsigned(watch.drops),
         counter_overflow: unsigned(watch.counter_overflow),
         unseen: unsigned(watch.unseen),

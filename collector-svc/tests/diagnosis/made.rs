@@ -49,6 +49,8 @@ pub(crate) fn chain(verb: Verb, errno: i32, steps: &[(&str, &str, Layer)]) -> Ch
         rank: Some(3),
         flags: ChainFlags::default(),
         doubts: Vec::new(),
+        time_doubts: Vec::new(),
+        clock_notes: Vec::new(),
         arguments: Arguments::default(),
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod doubts;
 mod goldens;
 mod made;
 mod memory;
