@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 use crate::attempt::{self, BadRequest};
 use crate::backing::Backing;
 use crate::query::page;
-use crate::{status, times};
+use crate::{names, status, times};
 
 /// Hosts of one attempt: larger than any cluster of today by ten.
 const PLACEMENTS_MAX: usize = 200_000;
@@ -253,7 +253,7 @@ impl TryFrom<&EndJobRequest> for ValidEnd {
                 let problem = format!(
                     "is {}; an end is completed, failed, cancelled, timeout, out_of_memory or \
                      node_fail",
-                    request.state
+                    state_told(request.state)
                 );
                 return Err(BadRequest::new("state", problem));
             }
@@ -266,6 +266,15 @@ impl TryFrom<&EndJobRequest> for ValidEnd {
             exit_code: request.exit_code,
             exit_reason: attempt::text("exit_reason", &request.exit_reason, REASON_MAX_BYTES)?,
         }))
+    }
+}
+
+/// A state as people know it; a number that the contract does not have as such.
+fn state_told(state: i32) -> String {
+    match JobState::try_from(state) {
+        Ok(JobState::Unspecified) => "missing".to_owned(),
+        Ok(state) => names::without(state.as_str_name(), "JOB_STATE_"),
+        Err(_) => format!("{state}, which is none"),
     }
 }
 
@@ -369,10 +378,8 @@ fn filter(request: &ListJobsRequest) -> Result<JobFilter, BadRequest> {
     let state = match request.state() {
         JobState::Unspecified if request.state == 0 => None,
         JobState::Unspecified => {
-            return Err(BadRequest::new(
-                "state",
-                format!("is {}, which is none", request.state),
-            ));
+            let problem = format!("is {}; leave it out for any", state_told(request.state));
+            return Err(BadRequest::new("state", problem));
         }
         state => i16::try_from(i32::from(state)).ok(),
     };

@@ -2,6 +2,7 @@
 
 use prost_types::Timestamp;
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Reads the collector's clock.
 pub(crate) type Now = fn() -> OffsetDateTime;
@@ -14,12 +15,28 @@ const SECONDS_MAX: i64 = 9_214_646_399;
 /// A time that the contract cannot hold or a sane host cannot mean.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{field} is no time: {seconds} s and {nanos} ns since 1970; allowed are the years 1970 to 2261"
+    "{field} is {}; allowed are times from 1970-01-01T00:00:00Z to 2261-12-31T23:59:59Z",
+    told(*.seconds, *.nanos)
 )]
 pub(crate) struct BadTime {
     field: &'static str,
     seconds: i64,
     nanos: i32,
+}
+
+/// As a date, where the calendar of RFC 3339 has one.
+fn told(seconds: i64, nanos: i32) -> String {
+    if !(0..1_000_000_000).contains(&nanos) {
+        return format!("no time: its nanos are {nanos}, where 0 to 999999999 are allowed");
+    }
+    OffsetDateTime::from_unix_timestamp_nanos(in_nanos(seconds, nanos))
+        .ok()
+        .and_then(|at| at.format(&Rfc3339).ok())
+        .unwrap_or_else(|| format!("no time: {seconds} s since 1970 is outside of the calendar"))
+}
+
+fn in_nanos(seconds: i64, nanos: i32) -> i128 {
+    i128::from(seconds) * NANOS_A_SECOND + i128::from(nanos)
 }
 
 /// A timestamp of the contract, named by `field` when it is none.
@@ -39,8 +56,8 @@ pub(crate) fn from_proto(
     if !in_range {
         return Err(bad);
     }
-    let nanos = i128::from(timestamp.seconds) * NANOS_A_SECOND + i128::from(timestamp.nanos);
-    OffsetDateTime::from_unix_timestamp_nanos(nanos).map_err(|_| bad)
+    OffsetDateTime::from_unix_timestamp_nanos(in_nanos(timestamp.seconds, timestamp.nanos))
+        .map_err(|_| bad)
 }
 
 /// The same for a field that may be absent.
@@ -91,15 +108,32 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_named() {
-        for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (SECONDS_MAX + 1, 0)] {
-            let refused = from_proto("hello.started_at", &Timestamp { seconds, nanos });
-            assert!(
-                refused
-                    .unwrap_err()
-                    .to_string()
-                    .starts_with("hello.started_at is no time")
+        let no_nanos = "no time: its nanos are -1, where 0 to 999999999 are allowed";
+        let no_date = "no time: 9223372036854775807 s since 1970 is outside of the calendar";
+        for (seconds, nanos, told) in [
+            (-5, 0, "1969-12-31T23:59:55Z"),
+            (-5, 500_000_000, "1969-12-31T23:59:55.5Z"),
+            (SECONDS_MAX + 1, 0, "2262-01-01T00:00:00Z"),
+            (0, -1, no_nanos),
+            (i64::MAX, 0, no_date),
+        ] {
+            let refused = from_proto("ended_at", &Timestamp { seconds, nanos });
+            let allowed = "allowed are times from 1970-01-01T00:00:00Z to 2261-12-31T23:59:59Z";
+            assert_eq!(
+                refused.unwrap_err().to_string(),
+                format!("ended_at is {told}; {allowed}")
             );
         }
+        assert!(
+            from_proto(
+                "at",
+                &Timestamp {
+                    seconds: 0,
+                    nanos: 1_000_000_000
+                }
+            )
+            .is_err()
+        );
     }
 
     #[test]

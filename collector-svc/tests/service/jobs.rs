@@ -110,6 +110,46 @@ async fn a_job_that_ended_before_it_started_is_kept_and_marked() {
 }
 
 #[tokio::test]
+async fn the_verdict_on_a_job_that_ended_before_it_started_says_so() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    // No task knows its job: the time between end and start alone gives it.
+    agent.send(1, host.failing("")).await;
+    agent.acknowledged(1).await;
+    let mut jobs = collector.jobs();
+    jobs.start_job(start("9", 0, &["gpu-01"])).await.unwrap();
+    jobs.end_job(end("9", 3_600)).await.unwrap();
+    let request = DiagnoseRequest {
+        job_id: "9".into(),
+        ..DiagnoseRequest::default()
+    };
+    let answer = collector.queries().diagnose(request).await.unwrap();
+    let verdict = answer.into_inner().verdict.unwrap();
+    let says = |lines: &[String], text: &str| lines.iter().any(|line| line.contains(text));
+    assert_eq!(verdict.class(), VerdictClass::ApplicationArguments);
+    for text in [
+        "the times told of the attempt contradict each other: it ended at ",
+        "its host and time alone give it to the attempt, whose times contradict each other",
+    ] {
+        assert!(says(&verdict.against, text), "{:?}", verdict.against);
+    }
+    assert!(
+        says(
+            &verdict.unwatched,
+            "named no job were looked at only between"
+        ),
+        "{:?}",
+        verdict.unwatched
+    );
+    assert!(
+        !says(&verdict.unwatched, "silent"),
+        "{:?}",
+        verdict.unwatched
+    );
+}
+
+#[tokio::test]
 async fn placements_come_later_and_calls_repeat_without_effect() {
     let collector = Running::start().await;
     let mut jobs = collector.jobs();
@@ -230,7 +270,14 @@ async fn requests_that_say_nonsense_are_refused_with_their_field() {
         state: JobState::Running.into(),
         ..end("9", 1)
     };
-    assert!(told(jobs.end_job(running).await.unwrap_err()).starts_with("state is 2"));
+    assert!(
+        told(jobs.end_job(running).await.unwrap_err()).starts_with("state is running; an end is")
+    );
+    let unknown = EndJobRequest {
+        state: 99,
+        ..end("9", 1)
+    };
+    assert!(told(jobs.end_job(unknown).await.unwrap_err()).starts_with("state is 99, which is"));
     let mut never = end("9", 1);
     never.ended_at = Some(prost_types::Timestamp {
         seconds: i64::MAX,
