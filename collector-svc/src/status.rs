@@ -39,6 +39,23 @@ pub(crate) fn from_store(error: &StoreError) -> Status {
     status
 }
 
+/// What an agent hears whose items could not be stored. Nothing is wrong with them; whoever
+/// reads it in the agent's log must look at the database.
+pub(crate) fn for_agent(error: &StoreError) -> Status {
+    let StoreError::TooSlow(detail) = error else {
+        return from_store(error);
+    };
+    let mut status = Status::unavailable(format!(
+        "the collector's database did not commit in time ({detail}); nothing is lost: the agent \
+         keeps what is not acknowledged and sends it again; if this goes on, look at the load, \
+         the disk and the locks of the collector's Postgres"
+    ));
+    status
+        .metadata_mut()
+        .insert(RETRY_AFTER, MetadataValue::from(2));
+    status
+}
+
 /// A request that says something that is not allowed.
 pub(crate) fn from_bad_request(error: &BadRequest) -> Status {
     Status::invalid_argument(error.to_string())
@@ -58,6 +75,17 @@ pub(crate) fn not_ready() -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_is_told_of_a_slow_database_and_not_to_ask_for_less() {
+        let slow = StoreError::TooSlow("canceling statement due to statement timeout".into());
+        let status = for_agent(&slow);
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.message().contains("sends it again"), "{status:?}");
+        assert!(!status.message().contains("ask for less"), "{status:?}");
+        assert!(status.metadata().get(RETRY_AFTER).is_some());
+        assert_eq!(from_store(&slow).code(), Code::DeadlineExceeded);
+    }
 
     #[test]
     fn what_can_be_tried_again_says_when() {

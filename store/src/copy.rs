@@ -12,6 +12,11 @@ const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 /// Postgres counts time from here.
 const POSTGRES_EPOCH: OffsetDateTime = datetime!(2000-01-01 00:00 UTC);
 
+/// Bytes of one COPY statement, beyond which the rows that follow go into another one:
+/// some 10,000 rows, which take far less than the time that a statement may take, and
+/// little memory.
+const STATEMENT_BYTES: usize = 2 << 20;
+
 const OID_INT2: i32 = 21;
 const OID_INT4: i32 = 23;
 const OID_INT8: i32 = 20;
@@ -29,16 +34,24 @@ pub(crate) struct CopyRows {
 
 impl CopyRows {
     pub(crate) fn new(table: &'static str, columns: &'static [&'static str]) -> Self {
-        let mut bytes = SIGNATURE.to_vec();
-        // No flags, no header extension.
-        bytes.extend_from_slice(&[0; 8]);
-        Self {
+        let mut rows = Self {
             table,
             columns,
-            bytes,
+            bytes: Vec::new(),
             rows: 0,
             missing: 0,
-        }
+        };
+        rows.begin();
+        rows
+    }
+
+    /// What stands before the rows.
+    fn begin(&mut self) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(SIGNATURE);
+        // No flags, no header extension.
+        self.bytes.extend_from_slice(&[0; 8]);
+        self.rows = 0;
     }
 
     /// Begins a row; exactly one value for each column must follow.
@@ -193,8 +206,19 @@ impl CopyRows {
         self
     }
 
-    /// Sends all rows; nothing is sent when there are none.
-    pub(crate) async fn send(mut self, connection: &mut PgConnection) -> Result<(), StoreError> {
+    /// Sends the rows so far once they fill a statement.
+    pub(crate) async fn send_full(
+        &mut self,
+        connection: &mut PgConnection,
+    ) -> Result<(), StoreError> {
+        if self.bytes.len() < STATEMENT_BYTES {
+            return Ok(());
+        }
+        self.send(connection).await
+    }
+
+    /// Sends the rows so far; nothing is sent when there are none.
+    pub(crate) async fn send(&mut self, connection: &mut PgConnection) -> Result<(), StoreError> {
         assert_eq!(self.missing, 0, "a row of {} misses fields", self.table);
         if self.rows == 0 {
             return Ok(());
@@ -206,8 +230,9 @@ impl CopyRows {
             self.columns.join(", ")
         );
         let mut copy = connection.copy_in_raw(&statement).await?;
-        copy.send(self.bytes).await?;
+        copy.send(self.bytes.as_slice()).await?;
         copy.finish().await?;
+        self.begin();
         Ok(())
     }
 }

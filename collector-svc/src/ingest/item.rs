@@ -1,11 +1,14 @@
 //! One item of a stream: from the contract's message to what the store takes.
+//!
+//! A snapshot waits as the bytes that it came in. Its rows, which take many times as much,
+//! are made when its batch is written.
 
 use std::sync::Arc;
 
 use prost::Message;
 use rdmesh_proto::collector::v1::report_request::Item as Sent;
 use rdmesh_proto::common::v1::ClockPair;
-use rdmesh_proto::tracer::v1::Heartbeat;
+use rdmesh_proto::tracer::v1::{Heartbeat, Snapshot};
 use rdmesh_store::ingest::{ClockEstimate, Content, Heartbeat as StoredBeat, Item, RunKey};
 use time::OffsetDateTime;
 
@@ -15,12 +18,105 @@ use crate::ingest::limits::REASON_MAX_BYTES;
 use crate::ingest::marks::INTERVAL_AHEAD;
 use crate::ingest::snapshot::{self, inventory_id};
 use crate::ingest::timeline::{Timeline, interval, reading, watched};
+use crate::ingest::weight::{ROW_BYTES, weigh};
 use crate::ingest::{reports, windows};
 use crate::times;
 
 /// Level of zstd for exact snapshots: 3 gave 6.1 bytes a record; higher levels cost more
 /// than they save.
 const ZSTD_LEVEL: i32 = 3;
+
+/// What an item holds beside its content: itself, its place in the queue, its room.
+const ITEM_BYTES: usize = 512;
+
+/// An item on its way to the store.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) run: Arc<RunKey>,
+    pub(crate) sequence: i64,
+    pub(crate) received_at: OffsetDateTime,
+    pub(crate) clock: Option<ClockEstimate>,
+    pub(crate) content: Pending,
+    /// Bytes that its rows will take.
+    pub(crate) weight: usize,
+    /// Bytes that it takes while it waits.
+    pub(crate) held: usize,
+}
+
+/// What an item says, as it waits.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// What takes no more as rows than as a message.
+    Ready(Content),
+    /// A snapshot.
+    Encoded(Box<EncodedSnapshot>),
+}
+
+/// A snapshot whose rows are still to be made.
+#[derive(Debug)]
+pub(crate) struct EncodedSnapshot {
+    /// The message.
+    message: Vec<u8>,
+    /// The message, compressed, as it is stored.
+    body: Vec<u8>,
+    timeline: Timeline,
+    marks: Vec<String>,
+}
+
+impl EncodedSnapshot {
+    fn rows(self) -> Result<Content, Refusal> {
+        let Self {
+            message,
+            body,
+            timeline,
+            marks,
+        } = self;
+        let snapshot = Snapshot::decode(message.as_slice())
+            .map_err(|error| Refusal::value("snapshot", error, "a message of the contract"))?;
+        drop(message);
+        let rows = snapshot::rows(&snapshot, &timeline, &marks, body)?;
+        Ok(Content::Snapshot(Box::new(rows)))
+    }
+}
+
+impl Incoming {
+    /// Makes its rows. What is not allowed becomes a rejection, which is stored like any
+    /// item, and tells nothing of the host's clock.
+    pub(crate) fn into_item(self) -> Item {
+        let Self {
+            run,
+            sequence,
+            received_at,
+            mut clock,
+            content,
+            ..
+        } = self;
+        let content = match content {
+            Pending::Ready(content) => content,
+            Pending::Encoded(snapshot) => snapshot.rows().unwrap_or_else(|refusal| {
+                clock = None;
+                Content::Rejected(reason(&refusal))
+            }),
+        };
+        Item {
+            run,
+            sequence,
+            received_at,
+            clock,
+            content,
+        }
+    }
+}
+
+/// Why an item is refused, as it is told and stored: the reason quotes what was sent.
+fn reason(refusal: &Refusal) -> String {
+    let mut reason = refusal.to_string();
+    let cut = (0..=REASON_MAX_BYTES.min(reason.len()))
+        .rev()
+        .find(|at| reason.is_char_boundary(*at));
+    reason.truncate(cut.unwrap_or(0));
+    rdmesh_store::text::storable(reason.as_bytes(), REASON_MAX_BYTES).text
+}
 
 /// Turns the items of one run into what the store takes.
 #[derive(Debug)]
@@ -48,13 +144,16 @@ impl Reader {
     }
 
     /// An item whose sequence is none, refused.
-    pub(crate) fn refused(&self, reason: String, received_at: OffsetDateTime) -> Item {
-        Item {
+    pub(crate) fn refused(&self, reason: String, received_at: OffsetDateTime) -> Incoming {
+        let held = ITEM_BYTES + reason.len();
+        Incoming {
             run: self.run.clone(),
             sequence: rdmesh_store::ingest::NO_SEQUENCE,
             received_at,
             clock: None,
-            content: Content::Rejected(reason),
+            content: Pending::Ready(Content::Rejected(reason)),
+            weight: held,
+            held,
         }
     }
 
@@ -64,28 +163,62 @@ impl Reader {
         sequence: i64,
         sent: Option<&Sent>,
         received_at: OffsetDateTime,
-    ) -> Item {
-        let mut clock = None;
-        let content = self
-            .content(sent, received_at, &mut clock)
-            .unwrap_or_else(|refusal| {
-                let mut reason = refusal.to_string();
-                let cut = (0..=REASON_MAX_BYTES.min(reason.len()))
-                    .rev()
-                    .find(|at| reason.is_char_boundary(*at));
-                reason.truncate(cut.unwrap_or(0));
-                // The reason quotes what was sent.
-                Content::Rejected(
-                    rdmesh_store::text::storable(reason.as_bytes(), REASON_MAX_BYTES).text,
-                )
-            });
-        Item {
-            run: self.run.clone(),
+    ) -> Incoming {
+        let mut item = Incoming {
             sequence,
-            received_at,
-            clock,
-            content,
+            ..self.refused(String::new(), received_at)
+        };
+        let read = match sent {
+            Some(Sent::Snapshot(message)) => self.snapshot(message, received_at, &mut item),
+            _ => self.small(sent, received_at, &mut item),
+        };
+        if let Err(refusal) = read {
+            item.content = Pending::Ready(Content::Rejected(reason(&refusal)));
         }
+        item
+    }
+
+    /// A snapshot is weighed here and read when it is written.
+    fn snapshot(
+        &mut self,
+        message: &Snapshot,
+        received_at: OffsetDateTime,
+        item: &mut Incoming,
+    ) -> Result<(), Refusal> {
+        let weight = weigh(message)?;
+        let estimate = self.observe(message.clock.as_ref(), received_at)?;
+        let message = message.encode_to_vec();
+        let body = zstd::encode_all(message.as_slice(), ZSTD_LEVEL)
+            .map_err(|error| Refusal::value("snapshot", error, "what zstd can compress"))?;
+        item.clock = Some(stored(estimate));
+        item.weight = ITEM_BYTES + body.len() + weight;
+        item.held = ITEM_BYTES + message.len() + body.capacity();
+        item.content = Pending::Encoded(Box::new(EncodedSnapshot {
+            message,
+            body,
+            timeline: timeline(&estimate, received_at),
+            marks: marks(&estimate),
+        }));
+        Ok(())
+    }
+
+    /// Anything else: its rows take about twice as much as its message, since that is kept
+    /// too; those of a report may be empty in the message and have a fixed part as rows.
+    fn small(
+        &mut self,
+        sent: Option<&Sent>,
+        received_at: OffsetDateTime,
+        item: &mut Incoming,
+    ) -> Result<(), Refusal> {
+        let content = self.content(sent, received_at, &mut item.clock)?;
+        let rows = match &content {
+            Content::ProbeReport(report) => report.probes.len(),
+            _ => 1,
+        };
+        item.held = ITEM_BYTES + rows * ROW_BYTES + 2 * sent.map_or(0, encoded_len);
+        item.weight = item.held;
+        item.content = Pending::Ready(content);
+        Ok(())
     }
 
     fn content(
@@ -95,15 +228,6 @@ impl Reader {
         clock: &mut Option<ClockEstimate>,
     ) -> Result<Content, Refusal> {
         match sent {
-            Some(Sent::Snapshot(message)) => {
-                let estimate = self.observe(message.clock.as_ref(), received_at)?;
-                let body = zstd::encode_all(message.encode_to_vec().as_slice(), ZSTD_LEVEL)
-                    .map_err(|error| Refusal::value("snapshot", error, "what zstd can compress"))?;
-                let timeline = timeline(&estimate, received_at);
-                let rows = snapshot::rows(message, &timeline, &marks(&estimate), body)?;
-                *clock = Some(stored(estimate));
-                Ok(Content::Snapshot(Box::new(rows)))
-            }
             Some(Sent::Heartbeat(message)) => {
                 let beat = heartbeat(message)?;
                 // Nothing but its time is in it, and it has no row that could be marked.
@@ -143,7 +267,7 @@ impl Reader {
                 "hello comes first and once",
             )),
             // A newer agent's item, or none at all.
-            None => Err(Refusal::NoItem),
+            Some(Sent::Snapshot(_)) | None => Err(Refusal::NoItem),
         }
     }
 
@@ -157,6 +281,17 @@ impl Reader {
             .observe(reading(clock)?, times::to_unix_ns(received_at));
         self.last = Some(estimate);
         Ok(estimate)
+    }
+}
+
+fn encoded_len(sent: &Sent) -> usize {
+    match sent {
+        Sent::Hello(message) => message.encoded_len(),
+        Sent::Snapshot(message) => message.encoded_len(),
+        Sent::Heartbeat(message) => message.encoded_len(),
+        Sent::ProbeReport(message) => message.encoded_len(),
+        Sent::Inventory(message) => message.encoded_len(),
+        Sent::WireWindow(message) => message.encoded_len(),
     }
 }
 
@@ -202,7 +337,7 @@ mod tests {
     use prost::Message;
     use rdmesh_proto::collector::v1::ReportRequest;
     use rdmesh_proto::tracer::v1::{
-        CgroupColumns, ChainColumns, ProbeColumns, SignatureColumns, Snapshot, TaskColumns,
+        CgroupColumns, ChainColumns, ProbeColumns, SignatureColumns, TaskColumns,
     };
     use uuid::Uuid;
 
@@ -294,7 +429,7 @@ mod tests {
         fn a_snapshot_is_stored_or_refused(snapshot in snapshots()) {
             let received = OffsetDateTime::UNIX_EPOCH + std::time::Duration::from_secs(1 << 31);
             let item = reader().read(1, Some(&Sent::Snapshot(snapshot)), received);
-            match item.content {
+            match item.into_item().content {
                 Content::Rejected(reason) => prop_assert!(!reason.is_empty() && reason.len() <= 300),
                 Content::Snapshot(rows) => {
                     for chain in &rows.chains {

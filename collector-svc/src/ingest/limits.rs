@@ -13,6 +13,17 @@ pub const ACK_EVERY: Duration = Duration::from_secs(5);
 /// it waits, and what one stream can hold here bounds its rejections.
 pub const UNACKNOWLEDGED_MAX: usize = 1_024;
 
+/// Bytes that the rows of one item may take once they are written out. An incident with
+/// 4,000 records a snapshot fits ten times; all rows of one table fit once.
+pub(crate) const ITEM_MAX_BYTES: usize = 64 << 20;
+/// Bytes of rows of one transaction, unless its one item is heavier. As each row counts
+/// with 512 at least (`weight::ROW_BYTES`), these are 65,536 rows at most, which take one or
+/// two seconds. What a writer holds beside the queue is this, or one item.
+pub(crate) const BATCH_MAX_BYTES: usize = 32 << 20;
+/// Bytes of rows from which on an item that alone exceeds the statement timeout is refused.
+/// Lighter ones are not at fault: something else keeps Postgres from answering.
+pub(crate) const TOO_SLOW_FROM_BYTES: usize = 16 << 20;
+
 /// Longest pause that an agent is asked for. Two seconds from each of 10,000 agents
 /// thin the stream to what a slow disk can take.
 pub(crate) const SLOW_DOWN_MAX: Duration = Duration::from_secs(2);

@@ -7,6 +7,10 @@
 //!        └──────────── ledger ◀─────────────┘  committed through, rejected, failed
 //! ```
 //!
+//! Memory is bounded: the queue counts what its items take (`queue_mib`), rows are made when
+//! a batch is written, and a writer holds the rows of one batch (`limits::BATCH_MAX_BYTES`)
+//! or of one item (`limits::ITEM_MAX_BYTES`). Agents take turns, see `queue`.
+//!
 //! An agent's items stay in the order in which they came: each stream belongs to one
 //! writer. A bad item becomes a rejection that is committed like any other item.
 
@@ -26,10 +30,11 @@ mod snapshot;
 mod stream;
 mod tables;
 mod timeline;
+mod weight;
 pub(crate) mod windows;
 mod writer;
 
 pub use limits::{ACK_EVERY, HELLO_WITHIN, UNACKNOWLEDGED_MAX};
-pub use queue::{Queue, Queued};
+pub use queue::{Queue, QueueEnd, Queued};
 pub use service::Ingest;
 pub use writer::{Writer, WriterPace};

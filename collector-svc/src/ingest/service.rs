@@ -131,6 +131,7 @@ impl IngestService for Ingest {
         let stream = Stream {
             requests,
             reader,
+            share: self.queue.share(),
             queue: self.queue.clone(),
             responses,
             ending: self.ending.clone(),

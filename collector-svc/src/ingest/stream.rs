@@ -5,19 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message;
 use rdmesh_proto::collector::v1::report_request::Item as Sent;
 use rdmesh_proto::collector::v1::{Ack, ReportRequest, ReportResponse, report_response};
 use rdmesh_services::shutdown::Closing;
-use rdmesh_store::ingest::Item;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Code, Status, Streaming};
 
-use crate::ingest::item::Reader;
+use crate::ingest::item::{Incoming, Reader};
 use crate::ingest::ledger::Ledger;
-use crate::ingest::limits::{ACK_EVERY, SEQUENCE_MAX, SLOW_DOWN_MAX, UNACKNOWLEDGED_MAX};
-use crate::ingest::queue::{Queue, Queued};
+use crate::ingest::limits::{
+    ACK_EVERY, REASON_MAX_BYTES, SEQUENCE_MAX, SLOW_DOWN_MAX, UNACKNOWLEDGED_MAX,
+};
+use crate::ingest::queue::{Queue, Queued, Room};
 use crate::metrics::IngestMetrics;
 use crate::times::Now;
 
@@ -26,9 +26,9 @@ const SLOW_DOWN_ABOVE: f64 = 0.5;
 
 /// An item that waits for room in the queue.
 struct Waiting {
-    item: Item,
+    item: Incoming,
     sequence: u64,
-    room: Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>,
+    room: Pin<Box<dyn Future<Output = Option<Room>> + Send>>,
 }
 
 /// One stream.
@@ -36,6 +36,8 @@ pub(crate) struct Stream {
     pub(crate) requests: Streaming<ReportRequest>,
     pub(crate) reader: Reader,
     pub(crate) queue: Queue,
+    /// What the stream may take of the queue.
+    pub(crate) share: Arc<Semaphore>,
     pub(crate) responses: mpsc::Sender<Result<ReportResponse, Status>>,
     pub(crate) ending: Closing,
     pub(crate) now: Now,
@@ -46,7 +48,7 @@ pub(crate) struct Stream {
 /// What happened next.
 enum Event {
     Came(Box<Result<Option<ReportRequest>, Status>>),
-    Room(Option<OwnedSemaphorePermit>),
+    Room(Option<Room>),
     Changed,
     AckDue,
     Ending,
@@ -123,7 +125,6 @@ impl Stream {
     /// Reads a request. One whose sequence is none is refused, and counted like any other
     /// refusal.
     fn take(&mut self, request: &ReportRequest) -> Waiting {
-        let bytes = request.encoded_len();
         let stored = i64::try_from(request.sequence)
             .ok()
             .filter(|sequence| (1..=SEQUENCE_MAX).contains(sequence));
@@ -142,14 +143,19 @@ impl Stream {
                 self.reader.refused(reason, now)
             }
         };
+        self.waiting(item, request.sequence)
+    }
+
+    fn waiting(&self, item: Incoming, sequence: u64) -> Waiting {
+        let room = self.queue.clone().room(self.share.clone(), item.held);
         Waiting {
             item,
-            sequence: request.sequence,
-            room: Box::pin(self.queue.clone().room(bytes)),
+            sequence,
+            room: Box::pin(room),
         }
     }
 
-    fn enqueue(&self, waiting: Option<Waiting>, room: Option<OwnedSemaphorePermit>) -> bool {
+    fn enqueue(&self, waiting: Option<Waiting>, room: Option<Room>) -> bool {
         let (Some(Waiting { item, sequence, .. }), Some(room)) = (waiting, room) else {
             return false;
         };
@@ -197,7 +203,26 @@ impl Stream {
             // The agent is gone: nobody hears an answer.
             _ => return,
         };
+        self.count_refusal(answer.message()).await;
         let _ = self.responses.send(Err(answer)).await;
+    }
+
+    /// An item that could not even be read is counted like any other refusal, so that the
+    /// fleet shows it. It has no sequence.
+    async fn count_refusal(&self, reason: &str) {
+        let reason = rdmesh_store::text::storable(reason.as_bytes(), REASON_MAX_BYTES).text;
+        let refused = self.reader.refused(reason, (self.now)());
+        let Waiting { item, room, .. } = self.waiting(refused, 0);
+        // The answer does not wait long for a queue that is full.
+        if let Ok(Some(room)) = timeout(ACK_EVERY, room).await {
+            let ledger = self.ledger.clone();
+            self.queue.push(Queued {
+                item,
+                sequence: 0,
+                ledger,
+                room,
+            });
+        }
     }
 }
 

@@ -1,15 +1,15 @@
 //! A writer: takes items in order, commits them in batches, tells the ledgers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdmesh_store::ingest::{Content, Item, NO_SEQUENCE};
 use rdmesh_store::{Store, StoreError};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
-use tonic::Status;
 
-use crate::ingest::limits::REASON_MAX_BYTES;
-use crate::ingest::queue::Queued;
+use crate::ingest::ledger::Ledger;
+use crate::ingest::limits::{BATCH_MAX_BYTES, REASON_MAX_BYTES, TOO_SLOW_FROM_BYTES};
+use crate::ingest::queue::{Next, QueueEnd, Queued, Room};
 use crate::metrics::IngestMetrics;
 use crate::status;
 use crate::wires::WireFigures;
@@ -29,11 +29,25 @@ pub struct WriterPace {
     pub retry_for: Duration,
 }
 
-/// Where an item came from.
-struct Tag {
+/// An item of a batch, and where it came from.
+struct Entry {
+    item: Item,
+    weight: usize,
     sequence: u64,
-    ledger: std::sync::Arc<crate::ingest::ledger::Ledger>,
-    _room: tokio::sync::OwnedSemaphorePermit,
+    ledger: Arc<Ledger>,
+    _room: Room,
+}
+
+impl From<Queued> for Entry {
+    fn from(queued: Queued) -> Self {
+        Self {
+            weight: queued.item.weight,
+            item: queued.item.into_item(),
+            sequence: queued.sequence,
+            ledger: queued.ledger,
+            _room: queued.room,
+        }
+    }
 }
 
 /// One of the tasks that write.
@@ -58,103 +72,100 @@ impl Writer {
     }
 
     /// Writes until every sender is gone and the queue is empty.
-    pub async fn run(self, mut queue: mpsc::UnboundedReceiver<Queued>) {
+    pub async fn run(self, mut queue: QueueEnd) {
         while let Some(batch) = self.collect(&mut queue).await {
             self.write(batch).await;
         }
     }
 
     /// Items that wait, up to a batch; a lone item waits a little for company.
-    async fn collect(&self, queue: &mut mpsc::UnboundedReceiver<Queued>) -> Option<Vec<Queued>> {
-        let mut batch = Vec::new();
-        if queue.recv_many(&mut batch, self.pace.batch_items).await == 0 {
-            return None;
-        }
+    async fn collect(&self, queue: &mut QueueEnd) -> Option<Vec<Entry>> {
+        let first = queue.next().await?;
+        let mut weight = first.item.weight;
+        let mut batch = vec![Entry::from(first)];
         let until = Instant::now() + self.pace.batch_wait;
-        while batch.len() < self.pace.batch_items {
-            match timeout_at(until, queue.recv()).await {
-                Ok(Some(queued)) => batch.push(queued),
-                Ok(None) | Err(_) => break,
+        while batch.len() < self.pace.batch_items && weight < BATCH_MAX_BYTES {
+            match queue.take(BATCH_MAX_BYTES - weight) {
+                Next::Item(queued) => {
+                    weight += queued.item.weight;
+                    batch.push(Entry::from(*queued));
+                }
+                Next::TooHeavy | Next::Closed => break,
+                Next::Nothing => {
+                    if timeout_at(until, queue.changed()).await.is_err() {
+                        break;
+                    }
+                }
             }
         }
         Some(batch)
     }
 
-    async fn write(&self, batch: Vec<Queued>) {
-        let (items, tags): (Vec<Item>, Vec<Tag>) = batch
-            .into_iter()
-            .filter(|queued| !queued.ledger.is_failed())
-            .map(
-                |Queued {
-                     item,
-                     sequence,
-                     ledger,
-                     room,
-                 }| {
-                    (
-                        item,
-                        Tag {
-                            sequence,
-                            ledger,
-                            _room: room,
-                        },
-                    )
-                },
-            )
-            .unzip();
-        if items.is_empty() {
-            return;
-        }
-        match self.commit(&items).await {
-            Ok(()) => settle(&items, &tags, &self.metrics),
-            Err(error) if error.is_about_data() => self.write_one_by_one(items, &tags).await,
-            Err(error) => self.send_off(&tags, &error),
+    /// Writes a batch. Where Postgres refuses it, or takes too long, it is written in
+    /// parts, in order, down to the one item that is at fault.
+    async fn write(&self, batch: Vec<Entry>) {
+        let mut parts = vec![batch];
+        while let Some(mut part) = parts.pop() {
+            part.retain(|entry| !entry.ledger.is_failed());
+            if part.is_empty() {
+                continue;
+            }
+            match self.commit(&part).await {
+                Ok(()) => self.settle(&part),
+                Err(error) if may_be_one_items_fault(&error) => {
+                    if let [_] = part[..] {
+                        self.at_fault(part, &error).await;
+                        continue;
+                    }
+                    tracing::warn!(items = part.len(), %error, "batch is written in parts");
+                    self.metrics.retried();
+                    let later = part.split_off(part.len() / 2);
+                    parts.extend([later, part]);
+                }
+                Err(error) => self.send_off(&part, &error),
+            }
         }
     }
 
-    /// Postgres refused a value of one of them: that one becomes a rejection, and the
-    /// others are stored.
-    async fn write_one_by_one(&self, items: Vec<Item>, tags: &[Tag]) {
-        for (mut item, tag) in items.into_iter().zip(tags) {
-            if tag.ledger.is_failed() {
+    /// One item that Postgres does not take: it becomes a rejection where the item itself
+    /// is at fault.
+    async fn at_fault(&self, mut part: Vec<Entry>, error: &StoreError) {
+        for entry in &mut part {
+            let Some(reason) = fault(entry, error) else {
+                self.send_off(std::slice::from_ref(entry), error);
                 continue;
-            }
-            let mut result = self.commit(std::slice::from_ref(&item)).await;
-            if let Err(error) = &result
-                && error.is_about_data()
-            {
-                tracing::warn!(host = %item.run.host, sequence = item.sequence, %error, "postgres refused an item");
-                let reason =
-                    rdmesh_store::text::storable(error.to_string().as_bytes(), REASON_MAX_BYTES);
-                item.content = Content::Rejected(reason.text);
-                result = self.commit(std::slice::from_ref(&item)).await;
-            }
-            let tag = std::slice::from_ref(tag);
-            match result {
+            };
+            let (host, sequence) = (&entry.item.run.host, entry.item.sequence);
+            tracing::warn!(%host, sequence, %error, "postgres does not take an item");
+            let reason = rdmesh_store::text::storable(reason.as_bytes(), REASON_MAX_BYTES).text;
+            entry.item.content = Content::Rejected(reason);
+            let entry = std::slice::from_ref(entry);
+            match self.commit(entry).await {
+                Ok(()) => self.settle(entry),
                 // Not even the rejection can be kept: it is told all the same, or the
                 // agent would come again with the item for ever.
                 Err(error) if error.is_about_data() => {
-                    tracing::error!(host = %item.run.host, sequence = item.sequence, %error, "a rejection was not stored");
-                    settle(std::slice::from_ref(&item), tag, &self.metrics);
+                    tracing::error!(sequence, %error, "a rejection was not stored");
+                    self.settle(entry);
                 }
-                Ok(()) => settle(std::slice::from_ref(&item), tag, &self.metrics),
-                Err(error) => self.send_off(tag, &error),
+                Err(error) => self.send_off(entry, &error),
             }
         }
     }
 
     /// Commits, trying again within bounds while Postgres is away.
-    async fn commit(&self, items: &[Item]) -> Result<(), StoreError> {
+    async fn commit(&self, part: &[Entry]) -> Result<(), StoreError> {
+        let items: Vec<&Item> = part.iter().map(|entry| &entry.item).collect();
         let give_up_at = Instant::now() + self.pace.retry_for;
         let mut wait = Duration::ZERO;
         loop {
             let began = Instant::now();
-            match self.store.ingest(items).await {
+            match self.store.ingest(&items).await {
                 Ok(progress) => {
                     let repeated = progress.iter().map(|run| run.repeated).sum();
                     self.metrics
                         .committed(items.len() as u64, repeated, began.elapsed());
-                    self.wires.committed(items);
+                    self.wires.committed(&items);
                     return Ok(());
                 }
                 Err(error) if error.is_retryable() => {
@@ -172,30 +183,51 @@ impl Writer {
     }
 
     /// Their agents keep what is not acknowledged and come again.
-    fn send_off(&self, tags: &[Tag], error: &StoreError) {
-        tracing::error!(items = tags.len(), %error, "batch not stored; agents keep it and come again");
-        self.metrics.sent_off(tags.len() as u64);
-        let status: Status = status::from_store(error);
-        for tag in tags {
-            tag.ledger.fail(status.clone());
+    fn send_off(&self, part: &[Entry], error: &StoreError) {
+        tracing::error!(items = part.len(), %error, "batch not stored; agents keep it and come again");
+        self.metrics.sent_off(part.len() as u64);
+        let status = status::for_agent(error);
+        for entry in part {
+            entry.ledger.fail(status.clone());
+        }
+    }
+
+    /// Tells the ledgers what is committed.
+    fn settle(&self, part: &[Entry]) {
+        for entry in part {
+            let rejected = match &entry.item.content {
+                Content::Rejected(reason) => {
+                    self.metrics.rejected(1);
+                    Some(reason.clone())
+                }
+                _ => None,
+            };
+            match rejected {
+                Some(reason) if entry.item.sequence == NO_SEQUENCE => {
+                    entry.ledger.refused(entry.sequence, reason);
+                }
+                rejected => entry.ledger.committed(entry.sequence, rejected),
+            }
         }
     }
 }
 
-fn settle(items: &[Item], tags: &[Tag], metrics: &IngestMetrics) {
-    for (item, tag) in items.iter().zip(tags) {
-        let rejected = match &item.content {
-            Content::Rejected(reason) => {
-                metrics.rejected(1);
-                Some(reason.clone())
-            }
-            _ => None,
-        };
-        match rejected {
-            Some(reason) if item.sequence == NO_SEQUENCE => {
-                tag.ledger.refused(tag.sequence, reason);
-            }
-            rejected => tag.ledger.committed(tag.sequence, rejected),
-        }
+/// Whether a smaller batch may be stored where this one was not.
+fn may_be_one_items_fault(error: &StoreError) -> bool {
+    error.is_about_data() || matches!(error, StoreError::TooSlow(_))
+}
+
+/// Why an item that was tried alone can never be stored; none where it is not at fault.
+fn fault(entry: &Entry, error: &StoreError) -> Option<String> {
+    if error.is_about_data() {
+        return Some(error.to_string());
     }
+    let heavy = entry.weight >= TOO_SLOW_FROM_BYTES;
+    heavy.then(|| {
+        format!(
+            "storing its {} bytes of rows takes longer than a statement may; report fewer \
+             chains or counters at once",
+            entry.weight
+        )
+    })
 }

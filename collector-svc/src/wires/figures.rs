@@ -1,5 +1,6 @@
 //! Gauges of every wire that reports to this collector.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,12 +95,13 @@ impl WireFigures {
     }
 
     /// Notes what committed items say of wires.
-    pub(crate) fn committed(&self, items: &[Item]) {
+    pub(crate) fn committed(&self, items: &[&Item]) {
         self.note(items, Instant::now());
     }
 
-    fn note(&self, items: &[Item], at: Instant) {
-        let windows = items.iter().filter_map(|item| match &item.content {
+    fn note<I: Borrow<Item>>(&self, items: &[I], at: Instant) {
+        let items = items.iter().map(Borrow::borrow);
+        let windows = items.filter_map(|item: &Item| match &item.content {
             Content::WireWindow(window) => Some((&item.run.host, window)),
             _ => None,
         });

@@ -94,6 +94,7 @@ pub(super) async fn store_probes(
             .int8(probe.unseen)
             .text(&probe.found_by)
             .int2_array(&probe.missing_because);
+        rows.send_full(connection).await?;
     }
     rows.send(connection).await
 }

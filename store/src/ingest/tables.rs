@@ -1,4 +1,5 @@
-//! Rows of the large tables, collected for one COPY each.
+//! Rows of the large tables: table by table, each in as many COPY statements as it takes,
+//! so that no more than one of them is held encoded.
 
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -6,7 +7,7 @@ use time::OffsetDateTime;
 use crate::StoreError;
 use crate::copy::CopyRows;
 use crate::ingest::{
-    Chain, CoSignal, Count, DropKind, Dropped, Identity, Item, Snapshot, WireWindow,
+    Chain, CoSignal, Content, Count, DropKind, Dropped, Identity, Item, Snapshot, WireWindow,
 };
 
 /// Columns that every large table begins with; `ordinal` only where a snapshot has
@@ -148,189 +149,222 @@ pub(super) fn drops_of(snapshot: &Snapshot, kind: DropKind) -> i64 {
     of_kind.fold(0, |sum, drop| sum.saturating_add(drop.delta))
 }
 
-/// One buffer for each large table.
-pub(super) struct LargeTables {
-    snapshots: CopyRows,
-    failures: CopyRows,
-    counts: CopyRows,
-    drops: CopyRows,
-    co_signals: CopyRows,
-    wire_windows: CopyRows,
+/// Stores the rows of the items.
+pub(super) async fn store_large(
+    connection: &mut PgConnection,
+    items: &[&Item],
+) -> Result<(), StoreError> {
+    let mut snapshots = CopyRows::new("snapshots", SNAPSHOTS);
+    let mut windows = CopyRows::new("wire_windows", WIRE_WINDOWS);
+    for item in items {
+        match &item.content {
+            Content::Snapshot(snapshot) => {
+                add_snapshot(&mut snapshots, item, snapshot);
+                snapshots.send_full(connection).await?;
+            }
+            Content::WireWindow(window) => {
+                add_wire_window(&mut windows, item, window);
+                windows.send_full(connection).await?;
+            }
+            _ => {}
+        }
+    }
+    snapshots.send(connection).await?;
+    windows.send(connection).await?;
+    let of_snapshots: Vec<(&Item, &Snapshot)> = items
+        .iter()
+        .filter_map(|item| match &item.content {
+            Content::Snapshot(snapshot) => Some((*item, &**snapshot)),
+            _ => None,
+        })
+        .collect();
+    store_failures(connection, &of_snapshots).await?;
+    store_counts(connection, &of_snapshots).await?;
+    store_others(connection, &of_snapshots).await
 }
 
-impl LargeTables {
-    pub(super) fn new() -> Self {
-        Self {
-            snapshots: CopyRows::new("snapshots", SNAPSHOTS),
-            failures: CopyRows::new("failures", FAILURES),
-            counts: CopyRows::new("failure_counts", FAILURE_COUNTS),
-            drops: CopyRows::new("drops", DROPS),
-            co_signals: CopyRows::new("co_signals", CO_SIGNALS),
-            wire_windows: CopyRows::new("wire_windows", WIRE_WINDOWS),
+async fn store_failures(
+    connection: &mut PgConnection,
+    snapshots: &[(&Item, &Snapshot)],
+) -> Result<(), StoreError> {
+    let mut rows = CopyRows::new("failures", FAILURES);
+    for (item, snapshot) in snapshots {
+        for (index, chain) in snapshot.chains.iter().enumerate() {
+            add_failure(&mut rows, item, ordinal(index), chain);
+            rows.send_full(connection).await?;
         }
     }
+    rows.send(connection).await
+}
 
-    pub(super) fn add_snapshot(&mut self, item: &Item, snapshot: &Snapshot) {
-        let ended_at = snapshot.ended_at;
-        begin(&mut self.snapshots, item, ended_at)
-            .time(snapshot.started_at)
-            .time(item.received_at)
-            .text(&snapshot.inventory_id)
-            .int4(ordinal(snapshot.chains.len()))
-            .int8(failures_of(snapshot))
-            .int8(drops_of(snapshot, DropKind::Ring))
-            .int8(drops_of(snapshot, DropKind::Unseen))
-            .int8(snapshot.chains_left_out)
-            .text_array(&snapshot.marks)
-            .bytes(&snapshot.body);
-        for (index, chain) in snapshot.chains.iter().enumerate() {
-            self.add_failure(item, ordinal(index), chain);
-        }
+async fn store_counts(
+    connection: &mut PgConnection,
+    snapshots: &[(&Item, &Snapshot)],
+) -> Result<(), StoreError> {
+    let mut rows = CopyRows::new("failure_counts", FAILURE_COUNTS);
+    for (item, snapshot) in snapshots {
         for (index, count) in snapshot.counts.iter().enumerate() {
-            self.add_count(item, ended_at, ordinal(index), count);
+            add_count(&mut rows, item, snapshot.ended_at, ordinal(index), count);
+            rows.send_full(connection).await?;
         }
+    }
+    rows.send(connection).await
+}
+
+/// What was dropped, and what else failed.
+async fn store_others(
+    connection: &mut PgConnection,
+    snapshots: &[(&Item, &Snapshot)],
+) -> Result<(), StoreError> {
+    let mut drops = CopyRows::new("drops", DROPS);
+    let mut co_signals = CopyRows::new("co_signals", CO_SIGNALS);
+    for (item, snapshot) in snapshots {
         for (index, dropped) in snapshot.drops.iter().enumerate() {
-            self.add_drop(item, ended_at, ordinal(index), dropped);
+            add_drop(&mut drops, item, snapshot.ended_at, ordinal(index), dropped);
+            drops.send_full(connection).await?;
         }
         for (index, signal) in snapshot.co_signals.iter().enumerate() {
-            self.add_co_signal(item, ordinal(index), signal);
+            add_co_signal(&mut co_signals, item, ordinal(index), signal);
+            co_signals.send_full(connection).await?;
         }
     }
+    drops.send(connection).await?;
+    co_signals.send(connection).await
+}
 
-    fn add_failure(&mut self, item: &Item, ordinal: i32, chain: &Chain) {
-        let functions: Vec<String> = chain.steps.iter().map(|s| s.function.clone()).collect();
-        let modules: Vec<String> = chain.steps.iter().map(|s| s.module.clone()).collect();
-        let layers: Vec<i16> = chain.steps.iter().map(|s| s.layer).collect();
-        let errnos: Vec<i32> = chain.steps.iter().map(|s| s.errno).collect();
-        let row = begin(&mut self.failures, item, chain.first_at)
-            .int4(ordinal)
-            .time(chain.last_at)
-            .time(chain.host_first_at)
-            .time(chain.host_last_at)
-            .int8(chain.count)
-            .int2(chain.verb)
-            .text_array(&functions)
-            .text_array(&modules)
-            .int2_array(&layers)
-            .int4_array(&errnos)
-            .text(&chain.driver)
-            .text(&chain.device)
-            .text(&chain.netdev)
-            .text(&chain.pci_address)
-            .int8(i64::from(chain.tgid))
-            .int8(i64::from(chain.tid))
-            .text(&chain.comm)
-            .text(&chain.cgroup_path);
-        identity(row, &chain.identity)
-            .int4_or_null(chain.rank)
-            .int4_or_null(chain.local_rank)
-            .boolean(chain.expected)
-            .boolean(chain.swallowed)
-            .boolean(chain.incomplete)
-            .text_array(&chain.marks)
-            .jsonb_or_null(chain.arguments.as_deref());
-    }
+fn add_snapshot(rows: &mut CopyRows, item: &Item, snapshot: &Snapshot) {
+    let ended_at = snapshot.ended_at;
+    begin(rows, item, ended_at)
+        .time(snapshot.started_at)
+        .time(item.received_at)
+        .text(&snapshot.inventory_id)
+        .int4(ordinal(snapshot.chains.len()))
+        .int8(failures_of(snapshot))
+        .int8(drops_of(snapshot, DropKind::Ring))
+        .int8(drops_of(snapshot, DropKind::Unseen))
+        .int8(snapshot.chains_left_out)
+        .text_array(&snapshot.marks)
+        .bytes(&snapshot.body);
+}
 
-    fn add_count(&mut self, item: &Item, at: OffsetDateTime, ordinal: i32, count: &Count) {
-        const OF_HOST: Identity = Identity {
-            job_id: None,
-            requeue: 0,
-            restart: 0,
-            source: 0,
-        };
-        let row = begin(&mut self.counts, item, at)
-            .int4(ordinal)
-            .text(&count.function)
-            .text(&count.module)
-            .int2(count.layer)
-            .int4(count.errno)
-            .int8(count.delta)
-            .int8(count.total);
-        match &count.cgroup {
-            Some((path, of_cgroup)) => identity(row.text(path), of_cgroup),
-            None => identity(row.null(), &OF_HOST),
-        };
-    }
+fn add_failure(rows: &mut CopyRows, item: &Item, ordinal: i32, chain: &Chain) {
+    let functions: Vec<String> = chain.steps.iter().map(|s| s.function.clone()).collect();
+    let modules: Vec<String> = chain.steps.iter().map(|s| s.module.clone()).collect();
+    let layers: Vec<i16> = chain.steps.iter().map(|s| s.layer).collect();
+    let errnos: Vec<i32> = chain.steps.iter().map(|s| s.errno).collect();
+    let row = begin(rows, item, chain.first_at)
+        .int4(ordinal)
+        .time(chain.last_at)
+        .time(chain.host_first_at)
+        .time(chain.host_last_at)
+        .int8(chain.count)
+        .int2(chain.verb)
+        .text_array(&functions)
+        .text_array(&modules)
+        .int2_array(&layers)
+        .int4_array(&errnos)
+        .text(&chain.driver)
+        .text(&chain.device)
+        .text(&chain.netdev)
+        .text(&chain.pci_address)
+        .int8(i64::from(chain.tgid))
+        .int8(i64::from(chain.tid))
+        .text(&chain.comm)
+        .text(&chain.cgroup_path);
+    identity(row, &chain.identity)
+        .int4_or_null(chain.rank)
+        .int4_or_null(chain.local_rank)
+        .boolean(chain.expected)
+        .boolean(chain.swallowed)
+        .boolean(chain.incomplete)
+        .text_array(&chain.marks)
+        .jsonb_or_null(chain.arguments.as_deref());
+}
 
-    fn add_drop(&mut self, item: &Item, at: OffsetDateTime, ordinal: i32, dropped: &Dropped) {
-        begin(&mut self.drops, item, at)
-            .int4(ordinal)
-            .int2(match dropped.kind {
-                DropKind::Ring => KIND_RING,
-                DropKind::CounterMap => KIND_COUNTER_MAP,
-                DropKind::Unseen => KIND_UNSEEN,
-            })
-            .text(&dropped.function)
-            .text(&dropped.module)
-            .int2(dropped.layer)
-            .int8(dropped.delta)
-            .int8(dropped.total);
-    }
+fn add_count(rows: &mut CopyRows, item: &Item, at: OffsetDateTime, ordinal: i32, count: &Count) {
+    const OF_HOST: Identity = Identity {
+        job_id: None,
+        requeue: 0,
+        restart: 0,
+        source: 0,
+    };
+    let row = begin(rows, item, at)
+        .int4(ordinal)
+        .text(&count.function)
+        .text(&count.module)
+        .int2(count.layer)
+        .int4(count.errno)
+        .int8(count.delta)
+        .int8(count.total);
+    match &count.cgroup {
+        Some((path, of_cgroup)) => identity(row.text(path), of_cgroup),
+        None => identity(row.null(), &OF_HOST),
+    };
+}
 
-    fn add_co_signal(&mut self, item: &Item, ordinal: i32, signal: &CoSignal) {
-        begin(&mut self.co_signals, item, signal.at)
-            .int4(ordinal)
-            .int2(signal.kind)
-            .boolean(signal.independent)
-            .text(&signal.name)
-            .text(&signal.detail)
-            .text(&signal.device)
-            .text_array(&signal.marks);
-    }
+fn add_drop(rows: &mut CopyRows, item: &Item, at: OffsetDateTime, ordinal: i32, dropped: &Dropped) {
+    begin(rows, item, at)
+        .int4(ordinal)
+        .int2(match dropped.kind {
+            DropKind::Ring => KIND_RING,
+            DropKind::CounterMap => KIND_COUNTER_MAP,
+            DropKind::Unseen => KIND_UNSEEN,
+        })
+        .text(&dropped.function)
+        .text(&dropped.module)
+        .int2(dropped.layer)
+        .int8(dropped.delta)
+        .int8(dropped.total);
+}
 
-    pub(super) fn add_wire_window(&mut self, item: &Item, window: &WireWindow) {
-        begin(&mut self.wire_windows, item, window.from_at)
-            .time(window.to_at)
-            .text(&window.wire)
-            .text(&window.shaped_host)
-            .text(&window.virtual_function)
-            .int8(window.rate_bps)
-            .int8(window.configured_rate_bps)
-            .time_or_null(window.expires_at)
-            .int8(window.policy_generation)
-            .int8(window.sent_frames)
-            .int8(window.sent_bits)
-            .int8(window.queue_frames_now)
-            .int8(window.queue_frames_p50)
-            .int8(window.queue_frames_p99)
-            .int8(window.queue_frames_max)
-            .int8(window.waited_ns_p50)
-            .int8(window.waited_ns_p99)
-            .int8(window.waited_ns_max)
-            .int8(window.catch_up_used_ps)
-            .int8(window.lost_ps)
-            .int8(window.ce_marks)
-            .int8(window.imissed)
-            .int8(window.rx_nombuf)
-            .int8(window.tx_not_accepted)
-            .int8(window.full_polls)
-            .int8(window.longest_poll_gap_ns)
-            .int8_array(&window.poll_gap_buckets)
-            .int8(window.repeated_frames)
-            .int8(window.repeated_bytes)
-            .int8(window.windows_given_up)
-            .int2_array(&window.invalid)
-            .boolean(window.bypass)
-            .text(&window.engine_version)
-            .text(&window.configuration_hash)
-            .text_array(&window.marks)
-            .bytes(&window.body);
-    }
+fn add_co_signal(rows: &mut CopyRows, item: &Item, ordinal: i32, signal: &CoSignal) {
+    begin(rows, item, signal.at)
+        .int4(ordinal)
+        .int2(signal.kind)
+        .boolean(signal.independent)
+        .text(&signal.name)
+        .text(&signal.detail)
+        .text(&signal.device)
+        .text_array(&signal.marks);
+}
 
-    pub(super) async fn send(self, connection: &mut PgConnection) -> Result<(), StoreError> {
-        let Self {
-            snapshots,
-            failures,
-            counts,
-            drops,
-            co_signals,
-            wire_windows,
-        } = self;
-        for rows in [snapshots, failures, counts, drops, co_signals, wire_windows] {
-            rows.send(connection).await?;
-        }
-        Ok(())
-    }
+fn add_wire_window(rows: &mut CopyRows, item: &Item, window: &WireWindow) {
+    begin(rows, item, window.from_at)
+        .time(window.to_at)
+        .text(&window.wire)
+        .text(&window.shaped_host)
+        .text(&window.virtual_function)
+        .int8(window.rate_bps)
+        .int8(window.configured_rate_bps)
+        .time_or_null(window.expires_at)
+        .int8(window.policy_generation)
+        .int8(window.sent_frames)
+        .int8(window.sent_bits)
+        .int8(window.queue_frames_now)
+        .int8(window.queue_frames_p50)
+        .int8(window.queue_frames_p99)
+        .int8(window.queue_frames_max)
+        .int8(window.waited_ns_p50)
+        .int8(window.waited_ns_p99)
+        .int8(window.waited_ns_max)
+        .int8(window.catch_up_used_ps)
+        .int8(window.lost_ps)
+        .int8(window.ce_marks)
+        .int8(window.imissed)
+        .int8(window.rx_nombuf)
+        .int8(window.tx_not_accepted)
+        .int8(window.full_polls)
+        .int8(window.longest_poll_gap_ns)
+        .int8_array(&window.poll_gap_buckets)
+        .int8(window.repeated_frames)
+        .int8(window.repeated_bytes)
+        .int8(window.windows_given_up)
+        .int2_array(&window.invalid)
+        .boolean(window.bypass)
+        .text(&window.engine_version)
+        .text(&window.configuration_hash)
+        .text_array(&window.marks)
+        .bytes(&window.body);
 }
 
 fn begin<'a>(rows: &'a mut CopyRows, item: &Item, at: OffsetDateTime) -> &'a mut CopyRows {

@@ -1,5 +1,6 @@
 //! A batch of items of many runs in one transaction.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::types::Uuid;
@@ -7,7 +8,7 @@ use sqlx::{PgConnection, Row};
 
 use crate::ingest::progress::advance_runs;
 use crate::ingest::small::{note_attempts, store_inventory, store_probes};
-use crate::ingest::tables::LargeTables;
+use crate::ingest::tables::store_large;
 use crate::ingest::wires::note_wires;
 use crate::ingest::{Content, Item, NO_SEQUENCE, RunKey};
 use crate::partitions::week_of;
@@ -31,7 +32,15 @@ impl Store {
     /// [`StoreError::UnknownRun`] for a run without Hello; [`StoreError::Data`] when
     /// Postgres refused a value of one of the items; else see
     /// [`StoreError::is_retryable`].
-    pub async fn ingest(&self, items: &[Item]) -> Result<Vec<Progress>, StoreError> {
+    pub async fn ingest<I>(&self, items: &[I]) -> Result<Vec<Progress>, StoreError>
+    where
+        I: Borrow<Item>,
+    {
+        let items: Vec<&Item> = items.iter().map(Borrow::borrow).collect();
+        self.ingest_all(&items).await
+    }
+
+    async fn ingest_all(&self, items: &[&Item]) -> Result<Vec<Progress>, StoreError> {
         self.ensure_weeks(weeks(items)).await?;
         let result = self.ingest_into_partitions(items).await;
         if matches!(result, Err(StoreError::NoPartition(_))) {
@@ -40,7 +49,7 @@ impl Store {
         result
     }
 
-    async fn ingest_into_partitions(&self, items: &[Item]) -> Result<Vec<Progress>, StoreError> {
+    async fn ingest_into_partitions(&self, items: &[&Item]) -> Result<Vec<Progress>, StoreError> {
         // Sorted, so that two collectors that write the same runs lock them in the
         // same order.
         let runs: Vec<&RunKey> = items
@@ -51,16 +60,8 @@ impl Store {
             .collect();
         let mut transaction = self.pool.begin().await?;
         let fresh = lock_and_select_new(&mut transaction, &runs, items).await?;
-        let new: Vec<&Item> = fresh.iter().map(|index| &items[*index]).collect();
-        let mut tables = LargeTables::new();
-        for item in &new {
-            match &item.content {
-                Content::Snapshot(snapshot) => tables.add_snapshot(item, snapshot),
-                Content::WireWindow(window) => tables.add_wire_window(item, window),
-                _ => {}
-            }
-        }
-        tables.send(&mut transaction).await?;
+        let new: Vec<&Item> = fresh.iter().map(|index| items[*index]).collect();
+        store_large(&mut transaction, &new).await?;
         for item in &new {
             match &item.content {
                 Content::ProbeReport(report) => {
@@ -78,7 +79,7 @@ impl Store {
         transaction.commit().await?;
         for progress in &mut progress {
             let of_run = |item: &&Item| *item.run == progress.run;
-            let sent = items.iter().filter(of_run).count();
+            let sent = items.iter().copied().filter(of_run).count();
             let stored = new.iter().copied().filter(of_run).count();
             progress.repeated = (sent - stored) as u64;
         }
@@ -87,7 +88,7 @@ impl Store {
 }
 
 /// Weeks into which rows of the batch fall.
-fn weeks(items: &[Item]) -> BTreeSet<i32> {
+fn weeks(items: &[&Item]) -> BTreeSet<i32> {
     let mut weeks = BTreeSet::new();
     for item in items {
         match &item.content {
@@ -110,7 +111,7 @@ fn weeks(items: &[Item]) -> BTreeSet<i32> {
 async fn lock_and_select_new(
     connection: &mut PgConnection,
     runs: &[&RunKey],
-    items: &[Item],
+    items: &[&Item],
 ) -> Result<Vec<usize>, StoreError> {
     let run_index: BTreeMap<&RunKey, usize> = runs
         .iter()
