@@ -7,6 +7,7 @@ mod bounds;
 mod clocks;
 mod ingest;
 mod jobs;
+mod load;
 mod made;
 mod many;
 mod odd_values;
