@@ -94,6 +94,7 @@ pub async fn diagnose_attempt(
         }
     }
     let (from, to) = window(attempt, &failures, now);
+    let unclear = contradicts(attempt);
     let watch = store.watch_of(&hosts, from, to).await?;
     let signals = store
         .signals_of(&hosts, from - SIGNALS_BEFORE, to + AFTER_END, SIGNALS_MAX)
@@ -107,23 +108,14 @@ pub async fn diagnose_attempt(
         started_at: attempt.started_at,
         ended_at: attempt.ended_at,
         placed_on,
-        chains: failures
-            .iter()
-            .map(|failure| chain(failure, contradicts(attempt)))
-            .collect(),
+        chains: failures.iter().map(|f| chain(f, unclear)).collect(),
         chains_left_out: unsigned(counted).saturating_sub(looked_at),
         more_left_out: counted >= COUNTED_MAX,
         totals: totals.iter().map(total).collect(),
-        hosts: watch
-            .into_iter()
-            .map(|watch| host_watch(watch, contradicts(attempt)))
-            .collect(),
+        hosts: watch.into_iter().map(|w| host_watch(w, unclear)).collect(),
         ambiguous: ambiguous.into_iter().map(shared).collect(),
         signals: signals.into_iter().map(signal).collect(),
-        shaping: shaping
-            .into_iter()
-            .map(|shaping| shaped(shaping, contradicts(attempt)))
-            .collect(),
+        shaping: shaping.into_iter().map(|s| shaped(s, unclear)).collect(),
     };
     let unseen = case
         .hosts
