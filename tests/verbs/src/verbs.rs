@@ -157,9 +157,9 @@ impl Device {
     pub(crate) fn gid_index(&self, wanted: Ipv6Addr) -> io::Result<Option<u8>> {
         for index in 0..=u8::MAX {
             let mut gid = sys::ibv_gid::default();
+            let slot = i32::from(index);
             // SAFETY: the context is open and the union is the one that the call fills.
-            let answer =
-                unsafe { sys::ibv_query_gid(self.0.as_ptr(), 1, i32::from(index), &mut gid) };
+            let answer = unsafe { sys::ibv_query_gid(self.0.as_ptr(), 1, slot, &mut gid) };
             // A slot behind the table's end.
             if answer != 0 {
                 return Ok(None);
