@@ -1,5 +1,7 @@
 //! One line in, what it says out.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde::Serialize;
 
 use crate::class::{Class, Kind, RuleId, Turn, Weight};
@@ -8,7 +10,7 @@ use crate::extract;
 use crate::moment::{self, LineMoment};
 use crate::reading::{Reading, Segment};
 use crate::rules::{ClassSource, RuleSet};
-use crate::search::{Candidate, Reaches};
+use crate::search::{Candidate, Scratch};
 
 /// Messages that are read from one physical line. Interleaved ranks seldom put
 /// more than a dozen on one; the bound keeps a hostile line cheap.
@@ -139,12 +141,17 @@ impl LineReport {
 #[derive(Debug)]
 pub struct Classifier {
     rules: RuleSet,
+    /// Of threads that use it no more.
+    spare: Mutex<Vec<Scratch>>,
 }
 
 impl Classifier {
     /// A classifier by these rules.
     pub const fn new(rules: RuleSet) -> Classifier {
-        Classifier { rules }
+        Classifier {
+            rules,
+            spare: Mutex::new(Vec::new()),
+        }
     }
 
     /// The rules in force.
@@ -156,15 +163,34 @@ impl Classifier {
         self.rules
     }
 
+    /// Lends what a thread keeps from one line to the next.
+    pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
+        // A scratch is whole whatever happened to its last user: each line begins anew.
+        let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = spare().pop().unwrap_or_default();
+        let result = work(&mut scratch);
+        spare().push(scratch);
+        result
+    }
+
     /// What the line says: of its messages the one that counts most. What carriage
     /// returns part (progress bars write over themselves) is read as lines are, and
     /// answered once.
     pub fn classify(&self, number: u64, line: &[u8]) -> LineReport {
+        self.with_scratch(|scratch| self.classify_with(scratch, number, line))
+    }
+
+    pub(crate) fn classify_with(
+        &self,
+        scratch: &mut Scratch,
+        number: u64,
+        line: &[u8],
+    ) -> LineReport {
         let cleaned = clean(line);
         let mut best: Option<(LineReport, Key)> = None;
         let mut messages = 0;
         for part in cleaned.split(|byte| *byte == b'\r') {
-            let findings = self.findings_in(part);
+            let findings = self.findings_in(scratch, part);
             messages += findings.len();
             let Some(counts_most) = counts_most(&findings) else {
                 continue;
@@ -186,41 +212,40 @@ impl Classifier {
     pub fn findings(&self, line: &[u8]) -> Vec<Finding> {
         let cleaned = clean(line);
         let parts = cleaned.split(|byte| *byte == b'\r');
-        parts.flat_map(|part| self.findings_in(part)).collect()
+        self.with_scratch(|scratch| {
+            parts
+                .flat_map(|part| self.findings_in(scratch, part))
+                .collect()
+        })
     }
 
-    fn findings_in(&self, line: &[u8]) -> Vec<Finding> {
-        let reaches = Reaches::of(&self.rules, line);
-        if reaches.is_empty() {
+    fn findings_in(&self, scratch: &mut Scratch, line: &[u8]) -> Vec<Finding> {
+        if !scratch.find_keys(&self.rules, line) {
             return Vec::new();
         }
-        let heads = extract::heads(line, MAX_MESSAGES);
-        let matches = reaches.matches(&self.rules, line, &heads);
-        let spans: Vec<(usize, usize)> = matches.iter().map(|one| (one.start, one.end)).collect();
-        let understood = matches.into_iter().enumerate().filter_map(|(at, one)| {
-            let next = spans.get(at + 1).map_or(line.len(), |span| span.0);
-            let previous = at.checked_sub(1).map(|before| spans[before].1);
-            let segment = segment(&one, &heads, previous, next);
-            self.understand(line, one, segment)
+        extract::heads(line, MAX_MESSAGES, &mut scratch.heads);
+        scratch.find_matches(&self.rules, line);
+        let matches = scratch.matches();
+        let understood = matches.iter().enumerate().filter_map(|(at, one)| {
+            let rule = &self.rules.rules[usize::from(one.rule)];
+            if rule.class == ClassSource::None {
+                return None;
+            }
+            let next = matches.get(at + 1).map_or(line.len(), |next| next.start);
+            let previous = at.checked_sub(1).map(|before| matches[before].end);
+            let reading = Reading {
+                line,
+                rule,
+                words: &self.rules.words,
+                slots: scratch.slots(one),
+                errnos: scratch.errnos(),
+                segment: segment(one, &scratch.heads, previous, next),
+                start: one.start,
+                end: one.end,
+            };
+            Some(reading.finding())
         });
         understood.collect()
-    }
-
-    fn understand(&self, line: &[u8], one: Candidate, segment: Segment) -> Option<Finding> {
-        let rule = &self.rules.rules[usize::from(one.rule)];
-        if rule.class == ClassSource::None {
-            return None;
-        }
-        let reading = Reading {
-            line,
-            rule,
-            words: &self.rules.words,
-            captures: one.captures,
-            segment,
-            start: one.start,
-            end: one.end,
-        };
-        Some(reading.finding())
     }
 }
 
@@ -284,7 +309,7 @@ fn excerpt(line: &[u8], start: usize, end: usize) -> String {
         .len()
         .min(end.max(from + EXCERPT_BYTES))
         .min(from + 2 * EXCERPT_BYTES);
-    text(&line[from..to]).trim().to_owned()
+    text(line[from..to].trim_ascii())
 }
 
 /// How much a message counts among those of its line.

@@ -1,9 +1,10 @@
 //! From what a line says about an error to the errno's name.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use rdmesh_proto::errno::{self, ERRNOS};
 use regex::bytes::Regex;
 
@@ -28,37 +29,36 @@ const OTHER_TEXTS: &[(&str, i32)] = &[
 const MAX_ERRNO: i64 = 4_095;
 
 struct Texts {
-    automaton: AhoCorasick,
-    errnos: Vec<i32>,
     names: HashSet<&'static str>,
     numbers: Regex,
 }
 
 fn texts() -> &'static Texts {
     static TEXTS: OnceLock<Texts> = OnceLock::new();
-    TEXTS.get_or_init(|| {
-        let known = ERRNOS.iter().map(|(number, _, text)| (*text, *number));
-        let (patterns, errnos): (Vec<&str>, Vec<i32>) = known
-            // "Success" is number 0 and none of the table; short texts would
-            // match in prose.
-            .filter(|(text, _)| text.len() > 5)
-            .chain(OTHER_TEXTS.iter().copied())
-            .unzip();
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .ascii_case_insensitive(true)
-            // Some hundred kilobytes: every message is searched for a text.
-            .kind(Some(AhoCorasickKind::DFA))
-            .build(&patterns);
-        Texts {
-            automaton: automaton.expect("constants of this crate, built by a test"),
-            errnos,
-            names: ERRNOS.iter().map(|(_, name, _)| *name).collect(),
-            numbers: fixed(
-                r"(?i-u)(?:\berrno[ =:]*\(?-?|\berr(?:or)?(?: code)?[ =:(]+-|\bRC[ =:]+-?|\bret(?:val|urn(?:ed)?)?[ =:(]+-|failed[ ,:]*(?:with )?\(?-|\bunknown error -?|\berror(?:[ _]code)?[ =]+|\[-|\(-|\w: -|status[ =:]+-|rc[ =]+-)(\d{1,4})\b",
-            ),
-        }
+    TEXTS.get_or_init(|| Texts {
+        names: ERRNOS.iter().map(|(_, name, _)| *name).collect(),
+        numbers: fixed(
+            r"(?i-u)(?:\berrno[ =:]*\(?-?|\berr(?:or)?(?: code)?[ =:(]+-|\bRC[ =:]+-?|\bret(?:val|urn(?:ed)?)?[ =:(]+-|failed[ ,:]*(?:with )?\(?-|\bunknown error -?|\berror(?:[ _]code)?[ =]+|\[-|\(-|\w: -|status[ =:]+-|rc[ =]+-)(\d{1,4})\b",
+        ),
     })
+}
+
+/// Words for errnos in lower case, each with its number.
+pub(crate) fn words() -> impl Iterator<Item = (String, i32)> {
+    let known = ERRNOS.iter().map(|(number, _, text)| (*text, *number));
+    known
+        // "Success" is number 0 and none of the table; short texts would match in prose.
+        .filter(|(text, _)| text.len() > 5)
+        .chain(OTHER_TEXTS.iter().copied())
+        .map(|(text, number)| (text.to_ascii_lowercase(), number))
+}
+
+/// Words for an errno that stand in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WordsAt {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) number: i32,
 }
 
 fn fixed(pattern: &str) -> Regex {
@@ -75,32 +75,33 @@ pub(crate) fn name_of_number(text: &[u8]) -> Option<String> {
     i32::try_from(number).ok().map(errno::name)
 }
 
-/// The name of the first errno that stands in the text: by its words, by its
-/// name, or by a number that is called one.
-pub(crate) fn find(window: &[u8]) -> Option<String> {
-    let texts = texts();
-    let by_words = texts
-        .automaton
-        .find(window)
-        .map(|found| errno::name(texts.errnos[found.pattern().as_usize()]));
-    by_words
-        .or_else(|| {
-            memchr::memchr_iter(b'E', window).find_map(|at| name_at(window, at).map(str::to_owned))
-        })
-        .or_else(|| {
-            let found = texts.numbers.captures(window)?;
-            let number = found.get(1)?.as_bytes();
-            // `returned -1` says that a call failed, and not that it was EPERM.
-            let says_errno = found
-                .get(0)?
-                .as_bytes()
-                .to_ascii_lowercase()
-                .starts_with(b"errno");
-            if number == b"1" && !says_errno {
-                return None;
-            }
-            name_of_number(number)
-        })
+/// The name of the first errno that stands in a part of the line: by its words, by its
+/// name, or by a number that is called one. `words` are all of the line.
+pub(crate) fn find(line: &[u8], part: Range<usize>, words: &[WordsAt]) -> Option<String> {
+    let inside = words
+        .iter()
+        .filter(|words| part.start <= words.start && words.end <= part.end);
+    let first = inside.min_by_key(|words| (words.start, Reverse(words.end)));
+    if let Some(first) = first {
+        return Some(errno::name(first.number));
+    }
+    let window = &line[part];
+    let mut places = memchr::memchr_iter(b'E', window);
+    if let Some(name) = places.find_map(|at| name_at(window, at)) {
+        return Some(name.to_owned());
+    }
+    let found = texts().numbers.captures(window)?;
+    let number = found.get(1)?.as_bytes();
+    // `returned -1` says that a call failed, and not that it was EPERM.
+    let says_errno = found
+        .get(0)?
+        .as_bytes()
+        .to_ascii_lowercase()
+        .starts_with(b"errno");
+    if number == b"1" && !says_errno {
+        return None;
+    }
+    name_of_number(number)
 }
 
 /// The name of an errno that stands at `at` as a word of its own.
@@ -122,6 +123,21 @@ pub(crate) fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In a line alone.
+    fn find(line: &[u8]) -> Option<String> {
+        let lower = line.to_ascii_lowercase();
+        let mut all = Vec::new();
+        for (text, number) in words() {
+            let places = memchr::memmem::find_iter(&lower, text.as_bytes());
+            all.extend(places.map(|start| WordsAt {
+                start,
+                end: start + text.len(),
+                number,
+            }));
+        }
+        super::find(line, 0..line.len(), &all)
+    }
 
     #[test]
     fn every_text_of_the_table_is_found() {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use aho_corasick::packed::{self, Searcher};
-use memchr::memmem;
+use memchr::memmem::{Finder, FinderRev};
 use regex::bytes::Regex;
 
 use crate::clean::text;
@@ -23,12 +23,22 @@ const DEVICE_STARTS: &[&str] = &[
     "ib7", "ib8", "ib9", "ib_",
 ];
 
+/// Words without which a longer search is in vain; built once, for each line asks.
+struct Words {
+    rank: [Finder<'static>; 2],
+    mpirun: Finder<'static>,
+    kernel: Finder<'static>,
+    gpu: FinderRev<'static>,
+    ucx: FinderRev<'static>,
+}
+
 struct Patterns {
+    words: Words,
     heads: Regex,
     device_starts: Option<Searcher>,
     device: Regex,
     peer: Regex,
-    hosts: [Regex; 2],
+    syslog_host: Regex,
     ranks: [Regex; 4],
 }
 
@@ -36,6 +46,13 @@ fn patterns() -> &'static Patterns {
     static PATTERNS: OnceLock<Patterns> = OnceLock::new();
     let fixed = |text: &str| Regex::new(text).expect("a constant of this crate, built by a test");
     PATTERNS.get_or_init(|| Patterns {
+        words: Words {
+            rank: [Finder::new("ank"), Finder::new("ANK")],
+            mpirun: Finder::new("]<std"),
+            kernel: Finder::new(" kernel:"),
+            gpu: FinderRev::new(" ["),
+            ucx: FinderRev::new("] ["),
+        },
         // Where the message of a library begins, also in the middle of a line.
         heads: fixed(
             r"(?-u)NCCL (?:WARN|INFO|ERROR|TRACE|CALL)\b|UCX +(?:FATAL|ERROR|WARN|DIAG|INFO|DEBUG|TRACE)\b|\[rank ?\d+\]:|NVRM:",
@@ -50,13 +67,9 @@ fn patterns() -> &'static Patterns {
         peer: fixed(
             r"(?i-u)(?:remote peer|from peer|peer|connect(?:ed|ing)? to|recv from|send to|remote)[ =:]+(\[?[a-z0-9_.:%-]*[a-z0-9_\]]<\d+>|\d{1,3}(?:\.\d{1,3}){3}(?::\d+|<\d+>)?)",
         ),
-        // UCX's `[time] [host:pid:thread]`, and syslog.
-        hosts: [
-            fixed(r"(?-u)\[\d+\.\d+\] \[([A-Za-z0-9][A-Za-z0-9._-]{0,252}) *:\d+ *:"),
-            fixed(
-                r"(?-u)(?:^|\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? )([A-Za-z0-9][A-Za-z0-9._-]{0,252}) kernel:",
-            ),
-        ],
+        syslog_host: fixed(
+            r"(?-u)(?:^|\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? )([A-Za-z0-9][A-Za-z0-9._-]{0,252}) kernel:",
+        ),
         // From the surest to the least sure: torchrun, mpirun, PyTorch, prose.
         ranks: [
             fixed(r"(?-u)\[rank ?(\d{1,7})\]"),
@@ -67,14 +80,11 @@ fn patterns() -> &'static Patterns {
     })
 }
 
-/// Starts of messages in the line, in order, at most `limit`.
-pub(crate) fn heads(line: &[u8], limit: usize) -> Vec<usize> {
-    patterns()
-        .heads
-        .find_iter(line)
-        .take(limit)
-        .map(|head| head.start())
-        .collect()
+/// Puts the starts of messages in the line, in order, at most `limit`.
+pub(crate) fn heads(line: &[u8], limit: usize, heads: &mut Vec<usize>) {
+    let found = patterns().heads.find_iter(line).take(limit);
+    heads.clear();
+    heads.extend(found.map(|head| head.start()));
 }
 
 /// The RDMA device that the text names first.
@@ -113,19 +123,49 @@ pub(crate) fn host(line: &[u8], at: usize) -> Option<String> {
     if let Some(host) = nccl_host(before) {
         return Some(text(host));
     }
-    let patterns = patterns();
-    let last = |pattern: &Regex| {
-        let last = pattern.captures_iter(before).last()?;
-        Some(text(last.get(1)?.as_bytes()))
-    };
-    let [ucx, syslog] = &patterns.hosts;
-    let by_ucx = memmem::find(before, b"] [").and_then(|_| last(ucx));
-    by_ucx.or_else(|| memmem::find(before, b" kernel:").and_then(|_| last(syslog)))
+    if let Some(host) = ucx_host(before) {
+        return Some(text(host));
+    }
+    patterns().words.kernel.find(before)?;
+    let last = patterns().syslog_host.captures_iter(before).last()?;
+    Some(text(last.get(1)?.as_bytes()))
+}
+
+/// The host of UCX's `[time] [host:pid:thread]`, the last one in the text.
+fn ucx_host(before: &[u8]) -> Option<&[u8]> {
+    patterns().words.ucx.rfind_iter(before).find_map(|at| {
+        let time = &before[..at];
+        let fraction = digits_at_end(time);
+        let whole = time[..time.len() - fraction].strip_suffix(b".")?;
+        let seconds = digits_at_end(whole);
+        let is_time = fraction > 0 && seconds > 0 && whole[..whole.len() - seconds].ends_with(b"[");
+        let rest = &before[at + 3..];
+        let length = rest.iter().take_while(|byte| is_host(**byte)).count();
+        let (host, rest) = rest.split_at(length);
+        // Names are filled up with spaces.
+        let pid = rest.trim_ascii_start().strip_prefix(b":")?;
+        let digits = pid.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let has_pid = digits > 0 && pid[digits..].trim_ascii_start().starts_with(b":");
+        (is_time && has_pid && is_host_name(host)).then_some(host)
+    })
+}
+
+fn is_host(byte: u8) -> bool {
+    is_word(byte) || matches!(byte, b'.' | b'-')
+}
+
+fn is_host_name(name: &[u8]) -> bool {
+    name.len() <= MAX_HOST_BYTES && name.first().is_some_and(u8::is_ascii_alphanumeric)
+}
+
+fn digits_at_end(text: &[u8]) -> usize {
+    let digits = text.iter().rev();
+    digits.take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// The host of NCCL's `host:pid:tid [gpu]`, the last one in the text.
 fn nccl_host(before: &[u8]) -> Option<&[u8]> {
-    memmem::rfind_iter(before, b" [").find_map(|at| {
+    patterns().words.gpu.rfind_iter(before).find_map(|at| {
         let gpu = &before[at + 2..];
         let digits = gpu.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if digits == 0 || gpu.get(digits) != Some(&b']') {
@@ -133,25 +173,18 @@ fn nccl_host(before: &[u8]) -> Option<&[u8]> {
         }
         let rest = without_number(&before[..at])?;
         let rest = without_number(rest)?;
-        let is_host = |byte: u8| is_word(byte) || matches!(byte, b'.' | b'-');
         let length = rest.iter().rev().take_while(|byte| is_host(**byte)).count();
         let (lead, host) = rest.split_at(rest.len() - length);
         let begins = lead
             .last()
             .is_none_or(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b']' | b':'));
-        let fits =
-            host.len() <= MAX_HOST_BYTES && host.first().is_some_and(u8::is_ascii_alphanumeric);
-        (begins && fits).then_some(host)
+        (begins && is_host_name(host)).then_some(host)
     })
 }
 
 /// The text without `:NUMBER` at its end.
 fn without_number(text: &[u8]) -> Option<&[u8]> {
-    let digits = text
-        .iter()
-        .rev()
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
+    let digits = digits_at_end(text);
     (digits > 0)
         .then(|| text[..text.len() - digits].strip_suffix(b":"))
         .flatten()
@@ -164,12 +197,13 @@ pub(crate) fn rank(line: &[u8]) -> Option<u32> {
             .captures(line)
             .and_then(|found| parse(found.get(1)?.as_bytes()))
     };
-    let [torchrun, mpirun, pytorch, prose] = &patterns().ranks;
-    let named = memmem::find(line, b"ank").is_some() || memmem::find(line, b"ANK").is_some();
+    let Patterns { words, ranks, .. } = patterns();
+    let [torchrun, mpirun, pytorch, prose] = ranks;
+    let named = words.rank.iter().any(|word| word.find(line).is_some());
     named
         .then(|| by(torchrun))
         .flatten()
-        .or_else(|| memmem::find(line, b"]<std").and_then(|_| by(mpirun)))
+        .or_else(|| words.mpirun.find(line).and_then(|_| by(mpirun)))
         .or_else(|| srun_rank(line))
         .or_else(|| named.then(|| by(pytorch)).flatten())
         .or_else(|| named.then(|| by(prose)).flatten())
@@ -263,6 +297,11 @@ mod tests {
         assert_eq!(of("a:1:2 [x] "), None);
         assert_eq!(of(&format!("{}:1:2 [0] ", "a".repeat(254))), None);
         assert_eq!(of("[1.25] [n3:77  :0] x.c:1 UCX "), Some("n3".into()));
+        assert_eq!(of("[1.2] [n3  :7:0] [1.3] [n4:8:0] "), Some("n4".into()));
+        assert_eq!(of("1.25] [n3:77:0] x.c:1 UCX "), None);
+        assert_eq!(of("[125] [n3:77:0] x.c:1 UCX "), None);
+        assert_eq!(of("[1.25] [n3:77] x.c:1 UCX "), None);
+        assert_eq!(of("[1.25] [-n3:77:0] x.c:1 UCX "), None);
         assert_eq!(of("Jan  2 03:04:05 gpu-01 kernel: "), Some("gpu-01".into()));
     }
 

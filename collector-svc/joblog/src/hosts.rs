@@ -3,7 +3,7 @@
 //! become `Cagpu-02`. No single line tells that from a host of that name; the
 //! others do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Hosts that are counted. A job of the largest clusters has fewer.
 const MAX_HOSTS: usize = 16_384;
@@ -13,7 +13,7 @@ const MOST_TORN: u64 = 2;
 
 /// How often each host is named.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts(BTreeMap<String, u64>);
+pub(crate) struct Hosts(HashMap<String, u64>);
 
 impl Hosts {
     pub(crate) fn observe(&mut self, host: &str) {

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope};
 
 use crate::classify::{Classifier, LineReport};
+use crate::search::Scratch;
 use crate::stream::{Delivery, Pieces, StreamEnd, StreamError, classify_stream};
 
 /// Bytes of lines that are handed to a thread at once: some milliseconds of work, so
@@ -21,11 +22,12 @@ pub const MAX_WORKERS: usize = 16;
 /// Blocks of one worker that are under way: one in work, and one that waits for it.
 const BLOCKS_PER_WORKER: usize = 2;
 
-/// Lines, or pieces of a long one, as they were read.
+/// Lines, or pieces of a long one, as they were read, and what they say.
 #[derive(Debug, Default)]
 struct Block {
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
+    answers: Vec<Answer>,
 }
 
 /// Where a piece ends in its block.
@@ -35,8 +37,8 @@ struct Piece {
     ends_line: bool,
 }
 
-/// What a piece says; most say nothing.
-type Answer = Option<Box<LineReport>>;
+/// The number of a piece, and what it says; most say nothing.
+type Answer = (usize, LineReport);
 
 impl Block {
     fn push(&mut self, bytes: &[u8], ends_line: bool) {
@@ -51,26 +53,30 @@ impl Block {
         self.bytes.len() + self.pieces.len() >= BLOCK_BYTES
     }
 
+    /// Empties it but for its answers.
     fn clear(&mut self) {
         self.bytes.clear();
         self.pieces.clear();
     }
 
-    fn answers(&self, classifier: &Classifier) -> Vec<Answer> {
+    fn answer(&mut self, classifier: &Classifier, scratch: &mut Scratch) {
         let mut from = 0;
-        let answers = self.pieces.iter().map(|piece| {
-            let report = classifier.classify(0, &self.bytes[from..piece.end]);
+        // Those of an earlier block: the thread that took the memory gives it back fastest.
+        self.answers.clear();
+        for (number, piece) in self.pieces.iter().enumerate() {
+            let report = classifier.classify_with(scratch, 0, &self.bytes[from..piece.end]);
             from = piece.end;
-            report.rule.is_some().then(|| Box::new(report))
-        });
-        answers.collect()
+            if report.rule.is_some() {
+                self.answers.push((number, report));
+            }
+        }
     }
 }
 
 /// A thread that classifies, and the block that comes back with its answers.
 struct Worker {
     to: SyncSender<Block>,
-    from: Receiver<(Block, Vec<Answer>)>,
+    from: Receiver<Block>,
 }
 
 impl Worker {
@@ -78,13 +84,16 @@ impl Worker {
         let (to, blocks) = sync_channel::<Block>(BLOCKS_PER_WORKER);
         let (answered, from) = sync_channel(BLOCKS_PER_WORKER);
         scope.spawn(move || {
-            for block in blocks {
-                let answers = block.answers(classifier);
-                // Nobody takes them any more: the receiver of the reports wants no more.
-                if answered.send((block, answers)).is_err() {
-                    return;
+            classifier.with_scratch(|scratch| {
+                for mut block in blocks {
+                    block.answer(classifier, scratch);
+                    // Nobody takes them any more: the receiver of the reports wants no
+                    // more.
+                    if answered.send(block).is_err() {
+                        return;
+                    }
                 }
-            }
+            });
         });
         Worker { to, from }
     }
@@ -113,8 +122,10 @@ pub fn classify_parallel<R: Read, E>(
     }
     thread::scope(|scope| {
         let workers = (0..workers).map(|_| Worker::start(scope, classifier));
+        let workers: Vec<Worker> = workers.collect();
         let mut line = Line {
-            workers: workers.collect(),
+            spare: workers.iter().map(|_| None).collect(),
+            workers,
             sent: 0,
             taken: 0,
             delivery: Delivery::new(sink),
@@ -145,45 +156,51 @@ pub fn classify_parallel<R: Read, E>(
 /// Blocks go to the workers in turn, and their answers are taken in the same turn.
 struct Line<S> {
     workers: Vec<Worker>,
+    /// Of each worker: a block that was its own and is delivered.
+    spare: Vec<Option<Block>>,
     sent: usize,
     taken: usize,
     delivery: Delivery<S>,
 }
 
 impl<S> Line<S> {
-    /// Sends a block, and gives an empty one.
+    /// Sends a block, and gives an empty one for the next worker.
     fn hand_on<E>(&mut self, block: Block) -> Result<Block, StreamError<E>>
     where
         S: FnMut(&LineReport) -> Result<(), E>,
     {
-        let mut empty = Block::default();
         if self.sent - self.taken >= self.workers.len() * BLOCKS_PER_WORKER {
-            empty = self.take()?;
+            self.take()?;
         }
         let worker = &self.workers[self.sent % self.workers.len()];
         // A worker ends with its sender, or by a panic that the scope hands on.
         if worker.to.send(block).is_ok() {
             self.sent += 1;
         }
-        Ok(empty)
+        let next = self.sent % self.workers.len();
+        Ok(self.spare[next].take().unwrap_or_default())
     }
 
     /// Delivers the answers of the oldest block under way.
-    fn take<E>(&mut self) -> Result<Block, StreamError<E>>
+    fn take<E>(&mut self) -> Result<(), StreamError<E>>
     where
         S: FnMut(&LineReport) -> Result<(), E>,
     {
-        let worker = &self.workers[self.taken % self.workers.len()];
-        let Ok((mut block, answers)) = worker.from.recv() else {
-            return Ok(Block::default());
+        let number = self.taken % self.workers.len();
+        let Ok(mut block) = self.workers[number].from.recv() else {
+            return Ok(());
         };
         self.taken += 1;
-        for (piece, answer) in block.pieces.iter().zip(answers) {
-            let report = answer.map_or_else(|| LineReport::nothing(0), |report| *report);
+        let mut answers = block.answers.iter_mut().peekable();
+        for (number, piece) in block.pieces.iter().enumerate() {
+            let answer = answers.next_if(|(of, _)| *of == number);
+            let mut nothing = LineReport::nothing(0);
+            let report = answer.map_or(&mut nothing, |(_, report)| report);
             self.delivery.take(report, piece.ends_line)?;
         }
         block.clear();
-        Ok(block)
+        self.spare[number] = Some(block);
+        Ok(())
     }
 
     fn drain<E>(&mut self) -> Result<(), StreamError<E>>

@@ -1,11 +1,13 @@
 //! From one match of a rule to what the message says.
 
-use regex_automata::util::captures::Captures;
+use std::ops::Range;
 
 use crate::class::{Class, Kind, Weight};
 use crate::classify::Finding;
 use crate::clean::text;
+use crate::errno::WordsAt;
 use crate::rules::{ClassSource, ErrnoSource, Rule, Words};
+use crate::search::Slot;
 use crate::{errno, extract};
 
 /// How far around a message its errno is looked for.
@@ -27,7 +29,9 @@ pub(crate) struct Reading<'a> {
     pub(crate) rule: &'a Rule,
     pub(crate) words: &'a Words,
     /// None of a rule that captures nothing.
-    pub(crate) captures: Option<Captures>,
+    pub(crate) slots: &'a [Slot],
+    /// Words for errnos in the line.
+    pub(crate) errnos: &'a [WordsAt],
     pub(crate) segment: Segment,
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -43,8 +47,13 @@ struct Verdict {
 
 impl Reading<'_> {
     fn capture(&self, name: &str) -> Option<&[u8]> {
-        let span = self.captures.as_ref()?.get_group(self.rule.group(name)?)?;
-        Some(&self.line[span.range()])
+        Some(&self.line[self.span(name)?])
+    }
+
+    fn span(&self, name: &str) -> Option<Range<usize>> {
+        let first = 2 * self.rule.group(name)?;
+        let (start, end) = (*self.slots.get(first)?, *self.slots.get(first + 1)?);
+        Some(start?.get()..end?.get())
     }
 
     fn text_of(&self, name: &str) -> Option<String> {
@@ -118,9 +127,7 @@ impl Reading<'_> {
             self.words.verb_in_words(self.capture("action")?, object)
         };
         let named = self.text_of("verb").map(|name| self.words.verb(&name));
-        let verb = named
-            .or_else(in_words)
-            .or_else(|| self.rule.verb.as_deref().map(|name| self.words.verb(name)));
+        let verb = named.or_else(in_words).or_else(|| self.rule.verb.clone());
         verb.map_or((None, None), |verb| (Some(verb.name), verb.kind))
     }
 
@@ -129,23 +136,21 @@ impl Reading<'_> {
             ErrnoSource::Off => None,
             ErrnoSource::Fixed(name) => Some(name.clone()),
             ErrnoSource::Find => {
-                let told = self
-                    .capture("errno")
-                    .and_then(|told| errno::name_of_number(told).or_else(|| errno::find(told)));
-                let to = self
-                    .segment
-                    .to
-                    .min(self.end.saturating_add(ERRNO_REACH_BYTES));
-                let from_match = &self.line[self.start..to];
-                let before = &self.line[self
-                    .segment
-                    .from
-                    .max(self.start.saturating_sub(ERRNO_REACH_BYTES))
-                    ..self.start];
-                told.or_else(|| errno::find(from_match))
-                    .or_else(|| errno::find(before))
+                let told = self.span("errno").and_then(|told| {
+                    errno::name_of_number(&self.line[told.clone()]).or_else(|| self.errno_in(told))
+                });
+                let reach = |at: usize| at.saturating_add(ERRNO_REACH_BYTES);
+                let from_match = self.start..self.segment.to.min(reach(self.end));
+                let from = self.start.saturating_sub(ERRNO_REACH_BYTES);
+                let before = self.segment.from.max(from)..self.start;
+                told.or_else(|| self.errno_in(from_match))
+                    .or_else(|| self.errno_in(before))
             }
         }
+    }
+
+    fn errno_in(&self, part: Range<usize>) -> Option<String> {
+        errno::find(self.line, part, self.errnos)
     }
 
     fn verdict(&self, kind: Option<Kind>, errno: Option<&str>) -> Verdict {

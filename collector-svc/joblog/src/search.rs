@@ -1,11 +1,13 @@
 //! Which rules match where in a line: literals first, patterns last. A pattern is run
 //! only where it can match something that no earlier rule has taken.
 
-use regex_automata::util::captures::Captures;
+use regex_automata::meta::Cache;
+use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::{Anchored, Input};
 
 use crate::classify::MAX_MESSAGES;
-use crate::rules::{Hit, Line, Rule, RuleSet};
+use crate::errno::WordsAt;
+use crate::rules::{Held, Hit, Rule, RuleSet};
 
 /// Matches of one rule in one line that are looked at.
 const MAX_MATCHES_PER_RULE: usize = 64;
@@ -21,128 +23,182 @@ const MAX_HITS: usize = 65_536;
 /// Marks a rule without any key in the line.
 const NOWHERE: u16 = u16::MAX;
 
-/// Rules with a key in the line, and where the keys stand.
-pub(crate) struct Reaches {
-    rules: Vec<Reach>,
+/// What a thread keeps from one line to the next, so that most lines cost no memory of
+/// their own.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// Where messages begin in the line.
+    pub(crate) heads: Vec<usize>,
+    /// Of each turn: the place of its rule in `reaches`.
+    places: Vec<u16>,
+    /// Which turns have a rule: a bit for each.
+    turns: Vec<u64>,
+    /// Rules with a key in the line, and where the keys stand.
+    reaches: Vec<Reach>,
     hits: Vec<Hit>,
+    held: Held,
+    /// Places where a rule's matches can begin.
+    starts: Vec<usize>,
+    runner: Runner,
+    matches: Vec<Candidate>,
 }
 
 /// Where the keys of a rule stand in a line.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     rule: u16,
+    turn: u16,
     first: usize,
     last: usize,
 }
 
-/// A match of a rule, with what it captured, if it captures anything.
+/// A match of a rule.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) rule: u16,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    pub(crate) captures: Option<Captures>,
+    /// First slot of what it captured, if it captures anything.
+    slots: Option<usize>,
 }
 
-impl Reaches {
-    /// In the order in which rules are tried: fall-backs last.
-    pub(crate) fn of(rules: &RuleSet, line: &[u8]) -> Reaches {
-        let mut reaches: Vec<Reach> = Vec::new();
-        let (mut hits, mut places) = (Vec::new(), Vec::new());
-        // Which turns have a rule: a bit for each.
-        let mut turns: Vec<u64> = Vec::new();
-        for (hit, of_key) in rules.literals.hits(line) {
-            if places.is_empty() {
-                places = vec![NOWHERE; rules.rules.len()];
-                turns = vec![0; rules.rules.len().div_ceil(64)];
-            }
+/// Where a group of a pattern begins or ends.
+pub(crate) type Slot = Option<NonMaxUsize>;
+
+impl Scratch {
+    /// Finds which rules have a key in the line, and gives whether there are any. Must
+    /// stand before [`Scratch::find_matches`] of the same line.
+    pub(crate) fn find_keys(&mut self, rules: &RuleSet, line: &[u8]) -> bool {
+        self.forget(rules);
+        let Scratch {
+            places,
+            turns,
+            reaches,
+            hits,
+            held,
+            ..
+        } = self;
+        rules.literals.each_hit(line, held, |hit, of_key| {
             if hits.len() < MAX_HITS {
                 hits.push(hit);
             }
             for rule in of_key {
-                let turn = usize::from(rules.turns[usize::from(*rule)]);
-                let place = &mut places[turn];
-                match reaches.get_mut(usize::from(*place)) {
-                    Some(reach) => {
-                        reach.first = reach.first.min(hit.start);
-                        reach.last = hit.end;
-                    }
-                    None => {
-                        // At most MAX_RULES, which a u16 holds.
-                        *place = u16::try_from(reaches.len()).unwrap_or(NOWHERE);
-                        turns[turn / 64] |= 1 << (turn % 64);
-                        reaches.push(Reach {
-                            rule: *rule,
-                            first: hit.start,
-                            last: hit.end,
-                        });
-                    }
+                let turn = rules.turns[usize::from(*rule)];
+                let place = &mut places[usize::from(turn)];
+                if let Some(reach) = reaches.get_mut(usize::from(*place)) {
+                    reach.first = reach.first.min(hit.start);
+                    reach.last = reach.last.max(hit.end);
+                    continue;
+                }
+                // At most MAX_RULES, which a u16 holds.
+                *place = u16::try_from(reaches.len()).unwrap_or(NOWHERE);
+                turns[usize::from(turn / 64)] |= 1 << (turn % 64);
+                reaches.push(Reach {
+                    rule: *rule,
+                    turn,
+                    first: hit.start,
+                    last: hit.end,
+                });
+            }
+        });
+        !self.reaches.is_empty()
+    }
+
+    /// Of another line nothing is known.
+    fn forget(&mut self, rules: &RuleSet) {
+        self.places.resize(rules.rules.len(), NOWHERE);
+        self.turns.resize(rules.rules.len().div_ceil(64), 0);
+        for reach in self.reaches.drain(..) {
+            self.places[usize::from(reach.turn)] = NOWHERE;
+            self.turns[usize::from(reach.turn / 64)] = 0;
+        }
+        self.hits.clear();
+        self.runner.slots.clear();
+        self.matches.clear();
+    }
+
+    /// Of overlapping matches finds the one of the earlier rule; fallbacks only where
+    /// their message has no other.
+    pub(crate) fn find_matches(&mut self, rules: &RuleSet, line: &[u8]) {
+        let mut taken = Taken {
+            matches: &mut self.matches,
+            heads: &self.heads,
+        };
+        for (word, bits) in self.turns.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 {
+                let turn = 64 * word + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let reach = &self.reaches[usize::from(self.places[turn])];
+                let rule = &rules.rules[usize::from(reach.rule)];
+                if taken.matches.len() >= MAX_MESSAGES {
+                    break;
+                }
+                if taken.has_all_of(reach, rule.fallback)
+                    || !rules.literals.are_met(reach.rule, &mut self.held)
+                {
+                    continue;
+                }
+                let runner = &mut self.runner;
+                if self.hits.len() < MAX_HITS && rules.literals.is_beginning(reach.rule) {
+                    let hits = self.hits.iter();
+                    let own = hits.filter(|hit| rules.literals.begins_at(reach.rule, hit));
+                    self.starts.clear();
+                    self.starts.extend(own.map(|hit| hit.start));
+                    // Keys are found in the order of a part of each.
+                    self.starts.sort_unstable();
+                    runner.at_starts(rule, reach, line, &self.starts, &mut taken);
+                } else {
+                    runner.anywhere(rule, reach, line, &mut taken);
                 }
             }
         }
-        let in_turn = turns.iter().enumerate().flat_map(|(word, bits)| {
-            let set = (0..64).filter(move |bit| (bits >> bit) & 1 == 1);
-            set.map(move |bit| 64 * word + bit)
-        });
-        let in_turn = in_turn.map(|turn| reaches[usize::from(places[turn])]);
-        Reaches {
-            rules: in_turn.collect(),
-            hits,
-        }
+        self.matches.sort_unstable_by_key(|one| one.start);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+    /// What was found, in the order of the line.
+    pub(crate) fn matches(&self) -> &[Candidate] {
+        &self.matches
     }
 
-    /// Of overlapping matches the one of the earlier rule; fallbacks only where their
-    /// message has no other. In the order of the line. `heads`: where messages begin.
-    pub(crate) fn matches(&self, rules: &RuleSet, line: &[u8], heads: &[usize]) -> Vec<Candidate> {
-        let mut held = Line::new(line);
-        let mut taken = Taken {
-            matches: Vec::new(),
-            heads,
-        };
-        for reach in &self.rules {
-            let rule = &rules.rules[usize::from(reach.rule)];
-            if taken.matches.len() >= MAX_MESSAGES {
-                break;
-            }
-            if taken.has_all_of(reach, rule.fallback)
-                || !rules.literals.are_met(reach.rule, &mut held)
-            {
-                continue;
-            }
-            let is_complete = self.hits.len() < MAX_HITS;
-            if is_complete && rules.literals.is_beginning(reach.rule) {
-                self.at_keys(rules, reach, line, &mut taken);
-            } else {
-                anywhere(rule, reach, line, &mut taken);
-            }
-        }
-        taken.matches.sort_unstable_by_key(|one| one.start);
-        taken.matches
+    /// Words for errnos in the line.
+    pub(crate) fn errnos(&self) -> &[WordsAt] {
+        self.held.errnos()
     }
 
-    /// Matches of a rule whose matches begin with its keys.
-    fn at_keys(&self, rules: &RuleSet, reach: &Reach, line: &[u8], taken: &mut Taken<'_>) {
-        let rule = &rules.rules[usize::from(reach.rule)];
-        let own = self
-            .hits
-            .iter()
-            .filter(|hit| rules.literals.begins_at(reach.rule, hit));
-        let mut starts: Vec<usize> = own.map(|hit| hit.start).collect();
-        // A long key is found after a short one that begins later.
-        starts.sort_unstable();
+    /// What a match captured; none of a rule that captures nothing.
+    pub(crate) fn slots(&self, one: &Candidate) -> &[Slot] {
+        one.slots.map_or(&[], |from| &self.runner.slots[from..])
+    }
+}
+
+/// Runs patterns. What their matchers build while they run is of one thread.
+#[derive(Debug, Default)]
+struct Runner {
+    caches: Vec<Option<Cache>>,
+    slots: Vec<Slot>,
+}
+
+impl Runner {
+    /// Matches of a rule whose matches begin with its keys, which stand at `starts`.
+    fn at_starts(
+        &mut self,
+        rule: &Rule,
+        reach: &Reach,
+        line: &[u8],
+        starts: &[usize],
+        taken: &mut Taken<'_>,
+    ) {
         let to = reach.last.saturating_add(REACH_BYTES).min(line.len());
         let (mut resume, mut count) = (0, 0);
         for start in starts {
-            if start < resume || taken.has(start, rule.fallback) {
+            if *start < resume || taken.has(*start, rule.fallback) {
                 continue;
             }
             let input = Input::new(&line[..to])
-                .range(start..)
+                .range(*start..)
                 .anchored(Anchored::Yes);
-            if let Some(found) = run(rule, reach.rule, &input) {
+            if let Some(found) = self.run(rule, reach.rule, &input) {
                 resume = found.end;
                 taken.take(found, rule.fallback);
                 count += 1;
@@ -152,48 +208,64 @@ impl Reaches {
             }
         }
     }
-}
 
-/// Matches of a rule that can begin before its keys.
-fn anywhere(rule: &Rule, reach: &Reach, line: &[u8], taken: &mut Taken<'_>) {
-    let mut from = reach.first.saturating_sub(REACH_BYTES);
-    let to = reach.last.saturating_add(REACH_BYTES).min(line.len());
-    for _ in 0..MAX_MATCHES_PER_RULE {
-        let Some(found) = run(rule, reach.rule, &Input::new(&line[..to]).range(from..)) else {
-            return;
-        };
-        // A match without any text would be found for ever.
-        from = found.end.max(found.start + 1);
-        if found.end > found.start {
-            taken.take(found, rule.fallback);
-        }
-        if from >= to {
-            return;
+    /// Matches of a rule that can begin before its keys.
+    fn anywhere(&mut self, rule: &Rule, reach: &Reach, line: &[u8], taken: &mut Taken<'_>) {
+        let mut from = reach.first.saturating_sub(REACH_BYTES);
+        let to = reach.last.saturating_add(REACH_BYTES).min(line.len());
+        for _ in 0..MAX_MATCHES_PER_RULE {
+            let input = Input::new(&line[..to]).range(from..);
+            let Some(found) = self.run(rule, reach.rule, &input) else {
+                return;
+            };
+            // A match without any text would be found for ever.
+            from = found.end.max(found.start + 1);
+            if found.end > found.start {
+                taken.take(found, rule.fallback);
+            }
+            if from >= to {
+                return;
+            }
         }
     }
-}
 
-/// The first match of the rule.
-fn run(rule: &Rule, number: u16, input: &Input<'_>) -> Option<Candidate> {
-    let of = |start, end, captures| Candidate {
-        rule: number,
-        start,
-        end,
-        captures,
-    };
-    if !rule.captures() {
-        let found = rule.pattern.search(input)?;
-        return Some(of(found.start(), found.end(), None));
+    /// The first match of the rule.
+    fn run(&mut self, rule: &Rule, number: u16, input: &Input<'_>) -> Option<Candidate> {
+        let at = usize::from(number);
+        if self.caches.len() <= at {
+            self.caches.resize_with(at + 1, || None);
+        }
+        let cache = self.caches[at].get_or_insert_with(|| rule.pattern.create_cache());
+        if rule.slots == 0 {
+            let found = rule.pattern.search_with(cache, input)?;
+            return Some(Candidate {
+                rule: number,
+                start: found.start(),
+                end: found.end(),
+                slots: None,
+            });
+        }
+        let from = self.slots.len();
+        self.slots.resize(from + rule.slots, None);
+        let slots = &mut self.slots[from..];
+        let found = rule.pattern.search_slots_with(cache, input, slots);
+        // The first two slots are of the whole match.
+        if let (Some(_), Some(start), Some(end)) = (found, slots[0], slots[1]) {
+            return Some(Candidate {
+                rule: number,
+                start: start.get(),
+                end: end.get(),
+                slots: Some(from),
+            });
+        }
+        self.slots.truncate(from);
+        None
     }
-    let mut captures = rule.pattern.create_captures();
-    rule.pattern.search_captures(input, &mut captures);
-    let found = captures.get_match()?;
-    Some(of(found.start(), found.end(), Some(captures)))
 }
 
 /// What rules have taken of a line.
 struct Taken<'a> {
-    matches: Vec<Candidate>,
+    matches: &'a mut Vec<Candidate>,
     heads: &'a [usize],
 }
 

@@ -54,16 +54,18 @@ pub fn classify_stream<R: Read, E>(
 ) -> Result<StreamEnd, StreamError<E>> {
     let mut pieces = Pieces::new(reader);
     let mut delivery = Delivery::new(sink);
-    loop {
-        match pieces.next() {
-            Ok(Some(piece)) => {
-                let report = classifier.classify(0, piece.bytes);
-                delivery.take(report, piece.ends_line)?;
+    classifier.with_scratch(|scratch| {
+        loop {
+            match pieces.next() {
+                Ok(Some(piece)) => {
+                    let mut report = classifier.classify_with(scratch, 0, piece.bytes);
+                    delivery.take(&mut report, piece.ends_line)?;
+                }
+                Ok(None) => return Ok(delivery.end(pieces.read_bytes)),
+                Err(error) => return Err(delivery.broken(error)),
             }
-            Ok(None) => return Ok(delivery.end(pieces.read_bytes)),
-            Err(error) => return Err(delivery.broken(error)),
         }
-    }
+    })
 }
 
 /// Numbers lines, joins what the pieces of a long one say, and hands reports on.
@@ -83,25 +85,25 @@ impl<S> Delivery<S> {
         }
     }
 
-    /// Takes what the next piece says.
+    /// Takes what the next piece says; the report is of no further use.
     pub(crate) fn take<E>(
         &mut self,
-        report: LineReport,
+        report: &mut LineReport,
         ends_line: bool,
     ) -> Result<(), StreamError<E>>
     where
         S: FnMut(&LineReport) -> Result<(), E>,
     {
-        let mut line = match self.open.take() {
-            Some(earlier) => merge(earlier, report),
-            None => report,
-        };
+        let taken = |report: &mut LineReport| std::mem::replace(report, LineReport::nothing(0));
+        if let Some(earlier) = self.open.take() {
+            *report = merge(earlier, taken(report));
+        }
         if ends_line {
-            line.line = self.lines + 1;
-            (self.sink)(&line).map_err(StreamError::Sink)?;
+            report.line = self.lines + 1;
+            (self.sink)(report).map_err(StreamError::Sink)?;
             self.lines += 1;
         } else {
-            self.open = Some(line);
+            self.open = Some(taken(report));
         }
         Ok(())
     }

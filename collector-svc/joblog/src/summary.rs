@@ -1,7 +1,7 @@
 //! From the reports of all lines to the one that decides.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
@@ -119,7 +119,7 @@ pub struct Summarizer {
     hosts: Hosts,
     groups: Vec<Group>,
     groups_left_out: u64,
-    peers: BTreeMap<String, u64>,
+    peers: HashMap<String, u64>,
 }
 
 impl Summarizer {
@@ -162,10 +162,11 @@ impl Summarizer {
             });
         }
         self.group(report);
-        if let Some(peer) = &report.peer
-            && (self.peers.len() < MAX_PEERS || self.peers.contains_key(peer))
-        {
-            *self.peers.entry(peer.clone()).or_default() += 1;
+        let Some(peer) = &report.peer else { return };
+        if let Some(count) = self.peers.get_mut(peer) {
+            *count += 1;
+        } else if self.peers.len() < MAX_PEERS {
+            self.peers.insert(peer.clone(), 1);
         }
     }
 

@@ -8,8 +8,9 @@ use regex_automata::util::syntax;
 use toml::Spanned;
 
 use super::file::{RuleEntry, RuleFile};
-use super::literals::{Literals, LiteralsError, MIN_LITERAL_BYTES};
-use super::words::{self, Words};
+use super::literals::{Literals, LiteralsError};
+use super::needs::MIN_LITERAL_BYTES;
+use super::words::{self, Verb, Words};
 use super::{RuleSet, RulesError};
 use crate::class::{Class, RuleId};
 use crate::classify::Classifier;
@@ -73,8 +74,11 @@ pub(crate) struct Rule {
     pub(crate) pattern: Regex,
     /// Groups of the pattern, in the order of [`CAPTURES`].
     groups: [Option<usize>; CAPTURES_COUNT],
+    /// Begins and ends of groups that a search is asked for: of all up to the last one
+    /// that is used; 0 where none is. A rule for ordinary lines says nothing.
+    pub(crate) slots: usize,
     pub(crate) class: ClassSource,
-    pub(crate) verb: Option<String>,
+    pub(crate) verb: Option<Verb>,
     pub(crate) status: Option<String>,
     pub(crate) errno: ErrnoSource,
     pub(crate) by_errno: Vec<(String, Class)>,
@@ -85,12 +89,6 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Whether what it captures is worth the search: a rule for ordinary lines says
-    /// nothing.
-    pub(crate) fn captures(&self) -> bool {
-        self.class != ClassSource::None && self.groups.iter().any(Option::is_some)
-    }
-
     /// The group of that name.
     pub(crate) fn group(&self, name: &str) -> Option<usize> {
         let at = CAPTURES.iter().position(|known| *known == name)?;
@@ -119,7 +117,7 @@ pub(crate) fn compile(files: &[RuleFile], revision: String) -> Result<RuleSet, R
             return Err(file.refuse(&entry.id, reason));
         }
         check_literals(file, entry)?;
-        rules.push(rule(file, entry)?);
+        rules.push(rule(file, entry, &words)?);
     }
     let named = entries().map(|(_, entry)| {
         (
@@ -218,7 +216,7 @@ fn reason(error: &BuildError) -> String {
     told.replace('\n', " ")
 }
 
-fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
+fn rule(file: &RuleFile, entry: &RuleEntry, words: &Words) -> Result<Rule, RulesError> {
     let pattern =
         pattern(entry.pattern.get_ref()).map_err(|reason| file.refuse(&entry.pattern, reason))?;
     let mut groups = [None; CAPTURES_COUNT];
@@ -254,12 +252,17 @@ fn rule(file: &RuleFile, entry: &RuleEntry) -> Result<Rule, RulesError> {
         }
         by_errno.push((name.clone(), words::class(file, text)?));
     }
+    let last = groups.iter().flatten().max();
     Ok(Rule {
         id: RuleId::new(entry.id.get_ref()),
         pattern,
         groups,
+        slots: match (class, last) {
+            (ClassSource::None, _) | (_, None) => 0,
+            (_, Some(last)) => 2 * (last + 1),
+        },
         class,
-        verb: entry.verb.clone(),
+        verb: entry.verb.as_deref().map(|name| words.verb(name)),
         status: entry.status.clone(),
         errno: errno_source(file, entry, class)?,
         by_errno,

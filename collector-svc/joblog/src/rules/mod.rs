@@ -5,12 +5,14 @@
 
 mod compile;
 mod file;
+mod grams;
 mod literals;
+mod needs;
 mod words;
 
 pub use compile::MAX_RULES;
 pub(crate) use compile::{ClassSource, ErrnoSource, Rule};
-pub(crate) use literals::{Hit, Line};
+pub(crate) use literals::{Held, Hit};
 pub(crate) use words::Words;
 
 use file::RuleFile;

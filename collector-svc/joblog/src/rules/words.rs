@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
 use toml::Spanned;
 
 use super::RulesError;
@@ -62,7 +62,10 @@ impl TextIndex {
 #[derive(Debug)]
 pub(crate) struct Words {
     verbs: HashMap<String, (String, Kind)>,
-    verb_kinds: Vec<(Regex, Kind)>,
+    /// What verbs of no entry do, by their names.
+    kind_patterns: RegexSet,
+    /// Of each of those patterns.
+    kinds: Vec<Kind>,
     objects: HashMap<String, [Option<String>; 4]>,
     statuses: Vec<Status>,
     status_by_number: HashMap<u32, usize>,
@@ -79,15 +82,15 @@ const ACTIONS: [(&str, &[&str]); 4] = [
     (
         "cleanup",
         &[
-            "destr", "dereg", "de-reg", "unreg", "un-reg", "dealloc", "free", "clos", "releas",
-            "unmap", "delet", "remov", "tear", "detach",
+            "destr", "dereg", "unreg", "dealloc", "free", "clos", "releas", "unmap", "delet",
+            "remov", "tear", "detach",
         ],
     ),
     (
         "create",
         &[
             "creat", "alloc", "open", "regist", "reg", "mak", "init", "pin", "map", "setup",
-            "set up", "bind", "add", "new",
+            "bind", "add", "new",
         ],
     ),
     (
@@ -105,7 +108,8 @@ impl Words {
     pub(crate) fn compile(files: &[RuleFile]) -> Result<Words, RulesError> {
         let mut words = Words {
             verbs: HashMap::new(),
-            verb_kinds: Vec::new(),
+            kind_patterns: RegexSet::empty(),
+            kinds: Vec::new(),
             objects: HashMap::new(),
             statuses: Vec::new(),
             status_by_number: HashMap::new(),
@@ -124,6 +128,7 @@ impl Words {
             words.add_statuses(file, &mut status_texts)?;
             words.add_events(file, &mut event_texts)?;
         }
+        words.add_verb_kinds(files)?;
         words.status_by_text = TextIndex::new(status_texts).map_err(too_many)?;
         words.event_by_text = TextIndex::new(event_texts).map_err(too_many)?;
         Ok(words)
@@ -138,14 +143,30 @@ impl Words {
                     .or_insert_with(|| (verb.name.clone(), kind));
             }
         }
-        for entry in &file.verb_kinds {
-            let pattern = RegexBuilder::new(entry.pattern.get_ref())
+        Ok(())
+    }
+
+    fn add_verb_kinds(&mut self, files: &[RuleFile]) -> Result<(), RulesError> {
+        let mut patterns = Vec::new();
+        let entries = files.iter().flat_map(|file| {
+            let entries = file.verb_kinds.iter();
+            entries.map(move |entry| (file, entry))
+        });
+        for (file, entry) in entries {
+            // By itself first, so that the error is of its line.
+            RegexBuilder::new(entry.pattern.get_ref())
                 .unicode(false)
                 .size_limit(PATTERN_SIZE_LIMIT)
                 .build()
                 .map_err(|error| file.refuse(&entry.pattern, error.to_string()))?;
-            self.verb_kinds.push((pattern, kind(file, &entry.kind)?));
+            patterns.push(entry.pattern.get_ref());
+            self.kinds.push(kind(file, &entry.kind)?);
         }
+        self.kind_patterns = RegexSetBuilder::new(patterns)
+            .unicode(false)
+            .size_limit(PATTERN_SIZE_LIMIT)
+            .build()
+            .map_err(|error| too_many(error.to_string()))?;
         Ok(())
     }
 
@@ -220,11 +241,8 @@ impl Words {
                 kind: Some(*kind),
             };
         }
-        let kind = self
-            .verb_kinds
-            .iter()
-            .find(|(pattern, _)| pattern.is_match(name.as_bytes()))
-            .map(|(_, kind)| *kind);
+        let first = self.kind_patterns.matches(name.as_bytes()).iter().next();
+        let kind = first.map(|first| self.kinds[first]);
         Verb { name, kind }
     }
 
@@ -232,11 +250,9 @@ impl Words {
     pub(crate) fn verb_in_words(&self, action: &[u8], object: &[u8]) -> Option<Verb> {
         let verbs = self.objects.get(&squeeze(object))?;
         let action = squeeze(action);
-        let column = ACTIONS.iter().position(|(_, starts)| {
-            starts
-                .iter()
-                .any(|start| action.starts_with(&squeeze(start.as_bytes())))
-        })?;
+        let column = ACTIONS
+            .iter()
+            .position(|(_, starts)| starts.iter().any(|start| action.starts_with(start)))?;
         verbs[column].as_deref().map(|name| self.verb(name))
     }
 
