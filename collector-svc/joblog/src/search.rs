@@ -145,7 +145,7 @@ impl Scratch {
                     let own = hits.filter(|hit| rules.literals.begins_at(reach.rule, hit));
                     self.starts.clear();
                     self.starts.extend(own.map(|hit| hit.start));
-                    // Keys are found in the order of a part of each.
+                    // Keys are found in the order of their ends.
                     self.starts.sort_unstable();
                     runner.at_starts(rule, reach, line, &self.starts, &mut taken);
                 } else {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::memmem::Finder;
 
-use super::grams::Grams;
 use super::needs::{Choice, Common, Shown};
 use crate::errno::{self, WordsAt};
 
@@ -15,7 +15,7 @@ const MAX_ERRNOS: usize = 1_024;
 /// The literals of a rule set.
 pub(crate) struct Literals {
     /// Keys, then the words for errnos.
-    words: Grams,
+    words: AhoCorasick,
     /// Rules of each key.
     rules_of: Vec<Vec<u16>>,
     /// Of the words behind the keys.
@@ -104,8 +104,12 @@ impl Literals {
         let (mut words, rules_of) = self::keys(&keys);
         let errnos: Vec<(String, i32)> = errno::words().collect();
         words.extend(errnos.iter().map(|(text, _)| text.as_str()));
+        let words = AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(&words)
+            .map_err(|error| LiteralsError::Searcher(error.to_string()))?;
         Ok(Literals {
-            words: Grams::of(&words, lines),
+            words,
             rules_of,
             errnos: errnos.iter().map(|(_, number)| *number).collect(),
             begins,
@@ -119,7 +123,8 @@ impl Literals {
     pub(crate) fn each_hit(&self, line: &[u8], held: &mut Held, mut tell: impl FnMut(Hit, &[u16])) {
         held.begin(line);
         let Held { lower, errnos, .. } = held;
-        self.words.each(lower, |word, start, end| {
+        for found in self.words.find_overlapping_iter(lower.as_slice()) {
+            let (word, start, end) = (found.pattern().as_usize(), found.start(), found.end());
             if let Some(rules) = self.rules_of.get(word) {
                 let key = word;
                 tell(Hit { start, end, key }, rules);
@@ -127,7 +132,7 @@ impl Literals {
                 let number = self.errnos[word - self.rules_of.len()];
                 errnos.push(WordsAt { start, end, number });
             }
-        });
+        }
     }
 
     /// Whether a match of the rule can begin at the hit.

@@ -5,7 +5,6 @@
 
 mod compile;
 mod file;
-mod grams;
 mod literals;
 mod needs;
 mod words;

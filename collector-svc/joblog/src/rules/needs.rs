@@ -12,10 +12,8 @@ use aho_corasick::{AhoCorasick, BuildError};
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
-use super::grams::GRAM_BYTES;
-
 /// Shortest literal: two letters stand in every line and tell nothing.
-pub(super) const MIN_LITERAL_BYTES: usize = GRAM_BYTES;
+const MIN_LITERAL_BYTES: usize = 3;
 
 /// A choice of shorter literals is a key only where there is no other.
 const LONG_BYTES: usize = 4;
