@@ -173,7 +173,9 @@ async fn by_bpftrace(kernel: Kernel) -> Option<u64> {
         return None;
     }
     let counted = tokio::time::timeout(BPFTRACE_LIMIT, count_bpftrace(kernel)).await;
-    let counted = counted.context("not within its time").flatten();
+    let counted = counted
+        .context("not within its time")
+        .and_then(|counted| counted);
     if let Err(error) = &counted {
         Progress::Lines.note(&format!("bpftrace is left out: {error:#}"));
     }
