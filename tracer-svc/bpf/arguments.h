@@ -102,6 +102,17 @@ static __always_inline int argument(void *ctx, __u32 spec, __u32 slot, __u64 *va
 	return place != NO_PLACE && !bpf_get_func_arg(ctx, place, value);
 }
 
+/* Takes the call's argument of a slot as it is. */
+#define TAKE_ARGUMENT(args, to, bit, ctx, spec, slot)                          \
+	do {                                                                   \
+		__u64 __value;                                                 \
+                                                                               \
+		if (argument(ctx, spec, slot, &__value)) {                     \
+			(args)->to = __value;                                  \
+			(args)->present |= (bit);                              \
+		}                                                              \
+	} while (0)
+
 static __always_inline void take_gid(struct args_qp *args, const void *gid)
 {
 	if (!bpf_probe_read_kernel(args->destination_gid, sizeof(args->destination_gid), gid))
@@ -336,18 +347,9 @@ static __always_inline void read_reg_mr(struct record *to, void *ctx, __u32 spec
 	__u64 value;
 
 	to->args_kind = ARGS_REG_MR;
-	if (argument(ctx, spec, SLOT_MR_ADDRESS, &value)) {
-		args->address = value;
-		args->present |= MR_ADDRESS;
-	}
-	if (argument(ctx, spec, SLOT_MR_LENGTH, &value)) {
-		args->length = value;
-		args->present |= MR_LENGTH;
-	}
-	if (argument(ctx, spec, SLOT_MR_ACCESS, &value)) {
-		args->access_flags = value;
-		args->present |= MR_ACCESS_FLAGS;
-	}
+	TAKE_ARGUMENT(args, address, MR_ADDRESS, ctx, spec, SLOT_MR_ADDRESS);
+	TAKE_ARGUMENT(args, length, MR_LENGTH, ctx, spec, SLOT_MR_LENGTH);
+	TAKE_ARGUMENT(args, access_flags, MR_ACCESS_FLAGS, ctx, spec, SLOT_MR_ACCESS);
 	if (argument(ctx, spec, SLOT_MR_DESC, &value))
 		take_buffer_desc(args, (void *)value);
 	look_at_mappings(args);
@@ -356,25 +358,12 @@ static __always_inline void read_reg_mr(struct record *to, void *ctx, __u32 spec
 static __always_inline void read_reg_dmabuf_mr(struct record *to, void *ctx, __u32 spec)
 {
 	struct args_reg_mr *args = (void *)to->args;
-	__u64 value;
 
 	to->args_kind = ARGS_REG_MR;
-	if (argument(ctx, spec, SLOT_MR_ADDRESS, &value)) {
-		args->dmabuf_offset = value;
-		args->present |= MR_DMABUF_OFFSET;
-	}
-	if (argument(ctx, spec, SLOT_MR_LENGTH, &value)) {
-		args->length = value;
-		args->present |= MR_LENGTH;
-	}
-	if (argument(ctx, spec, SLOT_MR_ACCESS, &value)) {
-		args->access_flags = value;
-		args->present |= MR_ACCESS_FLAGS;
-	}
-	if (argument(ctx, spec, SLOT_MR_FD, &value)) {
-		args->dmabuf_fd = value;
-		args->present |= MR_DMABUF_FD;
-	}
+	TAKE_ARGUMENT(args, dmabuf_offset, MR_DMABUF_OFFSET, ctx, spec, SLOT_MR_ADDRESS);
+	TAKE_ARGUMENT(args, length, MR_LENGTH, ctx, spec, SLOT_MR_LENGTH);
+	TAKE_ARGUMENT(args, access_flags, MR_ACCESS_FLAGS, ctx, spec, SLOT_MR_ACCESS);
+	TAKE_ARGUMENT(args, dmabuf_fd, MR_DMABUF_FD, ctx, spec, SLOT_MR_FD);
 }
 
 /* As TAKE, from the memory of the process. */

@@ -13,7 +13,7 @@ use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
 /// Shortest literal: two letters stand in every line and tell nothing.
-const MIN_LITERAL_BYTES: usize = 3;
+pub(super) const MIN_LITERAL_BYTES: usize = 3;
 
 /// A choice of shorter literals is a key only where there is no other.
 const LONG_BYTES: usize = 4;

@@ -2,16 +2,14 @@
 //! drivers: every member that the program reads is compared with the types of the
 //! modules. What a kernel does not have is named here, and nothing else.
 
-use anyhow::{Context, Result, ensure};
-use rdmesh_lab::kernels::{self, Image, Kernel, Machine};
-use rdmesh_lab::programs;
+use anyhow::{Result, ensure};
+use rdmesh_lab::kernels::{self, Kernel, Machine};
 use rdmesh_lab::progress::Progress;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::process::Command;
 
-const DRIVERS: [&str; 4] = ["mlx5_ib", "rdma_rxe", "irdma", "bnxt_re"];
+use crate::selection::{DRIVERS, select};
 
 #[derive(Debug, Deserialize)]
 struct Selection {
@@ -26,23 +24,6 @@ struct Function {
     arguments: Vec<String>,
     #[serde(default)]
     arguments_absent: Vec<String>,
-}
-
-fn select(image: &Image, driver: &str) -> Result<Option<Selection>> {
-    let output = Command::new(programs::find("tracer-svc")?)
-        .arg("select")
-        .arg(&image.modules)
-        .args(["--driver", driver, "--output", "json", "--kernel"])
-        .arg(&image.vmlinuz)
-        .output()
-        .context("cannot start tracer-svc")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    // Not every kernel has every driver.
-    if said.contains(&format!("no module {driver};")) {
-        return Ok(None);
-    }
-    ensure!(output.status.success(), "{driver}: {said}");
-    Ok(Some(serde_json::from_slice(&output.stdout)?))
 }
 
 /// A line for each function whose records tell something, or should.
@@ -66,7 +47,7 @@ fn on(machine: Machine) -> Result<()> {
         let image = kernels::fetch_for(kernel, machine, Progress::Quiet)?;
         let mut all = BTreeSet::new();
         for driver in DRIVERS {
-            if let Some(selection) = select(&image, driver)? {
+            if let Some(selection) = select::<Selection>(&image, driver)? {
                 all.append(&mut lines(&selection));
             }
         }

@@ -7,6 +7,7 @@ mod guest;
 mod layouts;
 mod odd;
 mod select;
+mod selection;
 mod tracer;
 mod verbs;
 mod wires;

@@ -4,21 +4,20 @@
 
 use anyhow::{Context, Result, ensure};
 use rdmesh_lab::kernels::{self, Image, Kernel, Machine};
-use rdmesh_lab::programs;
 use rdmesh_lab::progress::Progress;
 use serde::Deserialize;
 use std::fmt::Write as _;
-use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::selection::{DRIVERS, select};
 
 /// Longest time of a selection. It takes one to three seconds, most of it for
 /// unpacking the kernel; the machine may have other work.
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How far counts may move with a kernel of the same series, in percent: a stable
 /// update changes a few functions.
 const COUNT_TOLERANCE_PERCENT: usize = 5;
-
-const DRIVERS: [&str; 4] = ["mlx5_ib", "rdma_rxe", "irdma", "bnxt_re"];
 
 #[derive(Debug, Deserialize)]
 struct Selection {
@@ -66,29 +65,6 @@ struct Function {
     module: String,
     verdict: String,
     why: String,
-}
-
-fn select(image: &Image, driver: &str) -> Result<Option<Selection>> {
-    let started = std::time::Instant::now();
-    let output = Command::new(programs::find("tracer-svc")?)
-        .arg("select")
-        .arg(&image.modules)
-        .args(["--driver", driver, "--output", "json", "--kernel"])
-        .arg(&image.vmlinuz)
-        .output()
-        .context("cannot start tracer-svc")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    // Not every kernel has every driver.
-    if said.contains(&format!("no module {driver};")) {
-        return Ok(None);
-    }
-    ensure!(output.status.success(), "{driver}: {said}");
-    ensure!(
-        started.elapsed() < LIMIT,
-        "{driver}: {:?}",
-        started.elapsed()
-    );
-    Ok(Some(serde_json::from_slice(&output.stdout)?))
 }
 
 /// What a golden holds: hooks exactly, counts rounded to what an update of the
@@ -260,7 +236,7 @@ fn the_shipped_catalogue_is_what_the_rules_choose() -> Result<()> {
         .collect();
     for kernel in Kernel::ALL {
         let image = kernels::fetch(kernel, Progress::Lines)?;
-        let selection = select(&image, "mlx5_ib")?.context("mlx5_ib is everywhere")?;
+        let selection = selected(&image, "mlx5_ib")?.context("mlx5_ib is everywhere")?;
         for place in hooks().flat_map(|hook| &hook.places) {
             let found = selection
                 .functions
@@ -298,12 +274,24 @@ fn the_shipped_catalogue_is_what_the_rules_choose() -> Result<()> {
     Ok(())
 }
 
+/// The selection, within its time.
+fn selected(image: &Image, driver: &str) -> Result<Option<Selection>> {
+    let started = Instant::now();
+    let selection = select(image, driver)?;
+    ensure!(
+        started.elapsed() < LIMIT,
+        "{driver}: {:?}",
+        started.elapsed()
+    );
+    Ok(selection)
+}
+
 fn on(machine: Machine) -> Result<()> {
     let mut seen = 0;
     for kernel in Kernel::ALL {
         let image = kernels::fetch_for(kernel, machine, Progress::Lines)?;
         for driver in DRIVERS {
-            let Some(selection) = select(&image, driver)? else {
+            let Some(selection) = selected(&image, driver)? else {
                 continue;
             };
             check(&selection).with_context(|| selection.release.clone())?;
