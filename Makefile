@@ -53,6 +53,7 @@ fuzz:
 
 # ONLY=<area> runs one area: lab, tracer, shaper. The shaper needs root.
 bench: build
+	@tests/setup.sh bench
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.

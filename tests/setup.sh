@@ -5,6 +5,7 @@
 #
 #   tests/setup.sh demo     for the demo
 #   tests/setup.sh test     for everything that is built and tested
+#   tests/setup.sh bench    and the peers that figures stand beside
 #   tests/setup.sh lint     and the linters
 #
 # Only apt-get is run with sudo, and only when something is missing.
@@ -13,7 +14,7 @@ set -euo pipefail
 cache="${RDMESH_CACHE:-$HOME/.cache/rdmesh}"
 tools="$cache/tools"
 purpose="${1:-test}"
-case "$purpose" in demo | test | lint) ;; *) echo "setup: demo, test or lint, not $purpose" >&2; exit 2 ;; esac
+case "$purpose" in demo | test | bench | lint) ;; *) echo "setup: demo, test, bench or lint, not $purpose" >&2; exit 2 ;; esac
 
 minimum_rust=1.88
 
@@ -52,6 +53,9 @@ cmd:ethtool                                ethtool           offloads off in the
 cmd:iperf3                                 iperf3            traffic of the shaper's tests
 cmd:ping                                   iputils-ping      traffic of the shaper's tests
 cmd:tcpdump                                tcpdump           watches the wire for the shaper's figures
+TABLE
+  [ "$purpose" != bench ] || cat <<'TABLE'
+cmd:bpftrace                               bpftrace          a peer of the tracer's figures
 TABLE
 }
 

@@ -111,7 +111,9 @@ pub struct IngestConfig {
     pub batch_items: u32,
     /// Milliseconds that a batch waits for more items.
     pub batch_wait_ms: u32,
-    /// Mebibytes of items that wait to be written at most; beyond, agents wait.
+    /// Mebibytes of items that wait to be written at most; beyond, agents wait. One stream
+    /// has at most an eighth of it. Writers hold rows beside it: 32 MiB each, and up to
+    /// 64 MiB for a single snapshot, which is the largest that is taken.
     pub queue_mib: u32,
     /// Seconds that a batch is tried again while Postgres is away, before its agents
     /// are sent off to come again later.

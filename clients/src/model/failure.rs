@@ -4,6 +4,7 @@ use rdmesh_proto::collector::v1 as wire;
 use rdmesh_proto::tracer::v1 as tracer;
 use serde::Serialize;
 
+use super::arguments::CallArguments;
 use super::{Layer, Verb, moment_or_mark, text, wire_enum};
 use crate::attempt::AttemptId;
 use crate::errno;
@@ -96,6 +97,8 @@ pub struct Failure {
     pub swallowed: bool,
     /// Records were dropped meanwhile.
     pub incomplete: bool,
+    /// What one such call was asked to do; absent: no probe read it.
+    pub arguments: Option<CallArguments>,
     /// What is odd about the row.
     pub marks: Vec<String>,
 }
@@ -128,6 +131,7 @@ impl From<wire::Failure> for Failure {
             expected: f.expected,
             swallowed: f.swallowed,
             incomplete: f.incomplete,
+            arguments: f.arguments.map(Into::into),
             marks,
         }
     }

@@ -3,6 +3,7 @@
 //! absent here.
 
 pub mod agent;
+pub mod arguments;
 pub mod failure;
 pub mod job;
 pub mod probe;

@@ -105,6 +105,10 @@ pub struct Probe {
     pub unseen: u64,
     /// How its place was found.
     pub found_by: Option<String>,
+    /// What its records tell of the call: `qp_number`, `gid_index`.
+    pub arguments: Vec<String>,
+    /// What they should tell and cannot on this kernel, with the reason.
+    pub arguments_absent: Vec<String>,
 }
 
 /// The probes of one host.
@@ -151,6 +155,8 @@ impl From<tracer::Probe> for Probe {
             drops: p.drops,
             unseen: p.unseen,
             found_by: text(p.found_by),
+            arguments: p.arguments,
+            arguments_absent: p.arguments_absent,
         }
     }
 }

@@ -3,13 +3,14 @@
 use rdmesh_client::Moment;
 use rdmesh_client::model::failure::{ChainStep, Failure};
 
+use super::asked::asked;
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
 use super::{Ink, Style, errno_short, newest_shown, note};
 use crate::command::failures::FailureList;
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 12] = [
     Column::fixed("FIRST"),
     Column::name("HOST"),
     Column::attempt("ATTEMPT"),
@@ -19,6 +20,7 @@ const COLUMNS: [Column; 11] = [
     Column::fixed("VERB").dear(1),
     Column::fixed("ERRNO"),
     Column::name("PROCESS").cheap(0),
+    Column::prose("ASKED FOR", 16).cheap(2).folding(),
     Column::prose("MARKS", 16).dear(0).folding(),
     Column::prose("CHAIN, INNERMOST FIRST", 24),
 ];
@@ -45,7 +47,7 @@ pub(crate) fn text(list: &FailureList, style: &Style, _now: Moment) -> String {
     out
 }
 
-fn row(failure: &Failure) -> [Cell; 11] {
+fn row(failure: &Failure) -> [Cell; 12] {
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     let process = match &failure.comm {
         Some(comm) => format!("{}[{}]", printable(comm), failure.tgid),
@@ -75,6 +77,12 @@ fn row(failure: &Failure) -> [Cell; 11] {
         failure.verb.name().into(),
         born_errno(&failure.steps).into(),
         process.into(),
+        failure
+            .arguments
+            .as_ref()
+            .map(asked)
+            .unwrap_or_default()
+            .into(),
         if marks.is_empty() {
             Cell::default()
         } else {

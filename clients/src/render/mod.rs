@@ -1,5 +1,6 @@
 //! Answers as text for people. Pure: an answer and a style in, text out.
 
+pub(crate) mod asked;
 pub(crate) mod classify_log;
 pub(crate) mod diagnose;
 pub(crate) mod error;

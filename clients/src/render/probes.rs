@@ -200,12 +200,21 @@ fn why(probe: &Probe) -> String {
         .as_deref()
         .filter(|found| *found != "by name" && !found.starts_with("ib_device_ops"));
     let found = found.map(|found| format!("found {}", printable(found)));
+    let absent = (!probe.arguments_absent.is_empty()).then(|| {
+        let absent: Vec<String> = probe
+            .arguments_absent
+            .iter()
+            .map(|a| printable(a))
+            .collect();
+        format!("cannot read {}", absent.join(", "))
+    });
     let parts: Vec<String> = probe
         .reason
         .as_deref()
         .map(printable)
         .into_iter()
         .chain(found)
+        .chain(absent)
         .collect();
     parts.join("; ")
 }
@@ -249,6 +258,15 @@ mod tests {
             .missing_because
             .push(MissingReason::RefusedByKernel);
         assert!(missing(&host).contains("\u{1b}[1;31mmissing"));
+    }
+
+    #[test]
+    fn arguments_that_cannot_be_read_are_told_with_the_reason() {
+        let mut host = samples::probes();
+        host.probes[0].arguments_absent =
+            vec!["gid_type: struct ib_gid_attr has no member gid_type".to_owned()];
+        let shown = text(&host, &Style::PLAIN, samples::now());
+        assert!(shown.contains("cannot read gid_type: struct"), "{shown}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use rdmesh_store::ingest::Step;
 use rdmesh_store::query::{Failure as Stored, FailureFilter};
 
 use crate::attempt::{self, BadRequest};
-use crate::query::page;
+use crate::query::{asked, page};
 use crate::times;
 
 /// errno values of the kernel end here (MAX_ERRNO in include/linux/err.h).
@@ -40,6 +40,7 @@ pub(crate) fn to_proto(failure: Stored) -> Failure {
         swallowed: failure.swallowed,
         incomplete: failure.incomplete,
         marks: failure.marks,
+        arguments: failure.arguments.as_deref().and_then(asked::to_proto),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `rdmesh.collector.v1.QueryService`: what people and programs ask.
 
 mod agents;
+mod asked;
 mod diagnose;
 mod failures;
 pub(crate) mod page;

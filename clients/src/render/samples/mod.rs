@@ -163,6 +163,13 @@ fn wire_failure() -> wire::Failure {
         local_rank: Some(3),
         attempt: attempt("4711", 0, 0),
         source: common::IdentitySource::Environment.into(),
+        arguments: Some(wire::CallArguments {
+            mapping: tracer::Mapping::None.into(),
+            address: Some("0x7f0000000000".into()),
+            length_bytes: Some(4_096),
+            access_flags: Some(1),
+            ..wire::CallArguments::default()
+        }),
         ..wire::Failure::default()
     }
 }
@@ -197,6 +204,7 @@ pub(crate) fn failures() -> Vec<Failure> {
             ),
         ],
         device: "mlx5_0".into(),
+        arguments: None,
         comm: String::new(),
         rank: None,
         attempt: None,
