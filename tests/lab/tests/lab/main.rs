@@ -6,6 +6,7 @@ mod end_to_end;
 mod guest;
 mod layouts;
 mod odd;
+mod schedulers;
 mod select;
 mod selection;
 mod tracer;
