@@ -3,10 +3,10 @@
 //!
 //! A frame of `len` bytes occupies `(max(len, 60) + 24) * 8 / rate` seconds. That is
 //! a whole number of picoseconds per byte and a fraction with the rate (reduced) as
-//! its denominator. Both parts are added up as integers; the quotient of the
-//! fraction comes from a multiplication by the reciprocal of the denominator and one
-//! correction, so nothing is ever rounded and nothing drifts.
+//! its denominator. Both parts are added up as integers, so nothing is ever rounded and
+//! nothing drifts.
 
+use super::divisor::Divisor;
 use super::time::is_after;
 use crate::rate::LineRate;
 
@@ -41,9 +41,7 @@ pub(super) struct Pace {
     /// Numerator of the fraction of a picosecond per byte.
     part_per_byte: u64,
     /// Its denominator, below 2^38.
-    denominator: u64,
-    /// `(2^64 - 1) / denominator`.
-    reciprocal: u64,
+    denominator: Divisor,
 }
 
 impl Pace {
@@ -51,8 +49,7 @@ impl Pace {
     pub(super) const UNSHAPED: Self = Self {
         whole_ps_per_byte: 0,
         part_per_byte: 0,
-        denominator: 1,
-        reciprocal: u64::MAX,
+        denominator: Divisor::ONE,
     };
 
     /// The pace of a line rate.
@@ -60,19 +57,17 @@ impl Pace {
         let rate_bps = rate.bps();
         let part = PS_PER_BYTE_AT_1_BPS % rate_bps;
         let divisor = greatest_common_divisor(part, rate_bps);
-        let denominator = rate_bps / divisor;
         Self {
             whole_ps_per_byte: PS_PER_BYTE_AT_1_BPS / rate_bps,
             part_per_byte: part / divisor,
-            denominator,
-            reciprocal: u64::MAX / denominator,
+            denominator: Divisor::new(rate_bps / divisor),
         }
     }
 
     /// Whether each byte takes a whole number of picoseconds, as at all rates of real
     /// Ethernet: 80 ps at 100 Gbit/s, 320 ps at 25.
     pub(super) const fn is_whole(&self) -> bool {
-        self.denominator == 1
+        self.denominator.value() == 1
     }
 
     /// Time of `bytes` on the wire: whole picoseconds, and parts of one in units of
@@ -80,25 +75,9 @@ impl Pace {
     #[inline]
     fn time_of(&self, bytes: u64) -> (u64, u64) {
         let parts = bytes.wrapping_mul(self.part_per_byte);
-        // The reciprocal is rounded down, so the estimate is right or one too low.
-        let estimate = high_half(parts, self.reciprocal);
-        let rest = parts.wrapping_sub(estimate.wrapping_mul(self.denominator));
-        let (carry, rest) = self.fold(rest);
-        let whole = bytes
-            .wrapping_mul(self.whole_ps_per_byte)
-            .wrapping_add(estimate)
-            .wrapping_add(carry);
-        (whole, rest)
-    }
-
-    /// Splits `parts`, below twice the denominator, into whole picoseconds and rest.
-    #[inline]
-    fn fold(&self, parts: u64) -> (u64, u64) {
-        if parts >= self.denominator {
-            (1, parts.wrapping_sub(self.denominator))
-        } else {
-            (0, parts)
-        }
+        let (more, rest) = self.denominator.split(parts);
+        let whole = bytes.wrapping_mul(self.whole_ps_per_byte);
+        (whole.wrapping_add(more), rest)
     }
 
     /// Time of `bytes`, rounded up to the picosecond.
@@ -106,12 +85,6 @@ impl Pace {
         let (whole, parts) = self.time_of(bytes);
         whole + u64::from(parts > 0)
     }
-}
-
-/// The upper 64 bits of a product.
-#[inline]
-const fn high_half(a: u64, b: u64) -> u64 {
-    ((a as u128 * b as u128) >> 64) as u64
 }
 
 const fn greatest_common_divisor(a: u64, b: u64) -> u64 {
@@ -155,7 +128,7 @@ impl Clock {
     #[inline]
     pub(super) fn after(self, bytes: u64, pace: &Pace) -> Self {
         let (whole, parts) = pace.time_of(bytes);
-        let (carry, parts) = pace.fold(self.parts.wrapping_add(parts));
+        let (carry, parts) = pace.denominator.fold(self.parts.wrapping_add(parts));
         Self {
             whole_ps: self.whole_ps.wrapping_add(whole).wrapping_add(carry),
             parts,

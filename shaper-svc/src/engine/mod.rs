@@ -14,6 +14,7 @@
 
 mod backlog;
 mod clock;
+mod divisor;
 mod histogram;
 mod keys;
 mod policy;

@@ -252,6 +252,6 @@ impl<H: Default> Wire<H> {
         reason = "the number of sub-queues is a u32"
     )]
     fn shared_queue_of(&self, key: u64) -> u32 {
-        (key % u64::from(self.queues)) as u32
+        self.sharing.split(key).1 as u32
     }
 }

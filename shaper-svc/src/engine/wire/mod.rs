@@ -9,6 +9,7 @@ pub use outlet::Burst;
 
 use super::backlog::{Backlog, NONE};
 use super::clock::{Clock, Pace, line_bytes};
+use super::divisor::Divisor;
 use super::keys::KeyTable;
 use super::policy::{Policy, Speed};
 use super::stats::WireStats;
@@ -31,6 +32,15 @@ struct Picks {
     slots: [u32; BURST],
 }
 
+/// How a rule ends by itself. Its pace is made beforehand: making one divides, which
+/// nothing may on the way of a frame.
+#[derive(Debug, Clone, Copy)]
+struct Ending {
+    at_ps: u64,
+    then: Speed,
+    pace: Pace,
+}
+
 /// A wire and everything that waits for it.
 ///
 /// Arrival stamps decide what a frame competes with: the wire chooses, at each
@@ -51,13 +61,15 @@ pub struct Wire<H = u64> {
     generation: u64,
     line_bytes_of_mtu: u64,
     catch_up_ps: u64,
-    /// When the rule ends by itself, and the speed from then on.
-    expiry: Option<(u64, Speed)>,
+    /// When the rule ends by itself, if it does.
+    ending: Option<Ending>,
     backlog: Backlog<H>,
     keys: KeyTable,
     /// Sub-queues with a frame to offer; the others are free for any key.
     active: Turns,
     queues: u32,
+    /// Their number, to share them by.
+    sharing: Divisor,
     /// Sub-queues that are shared.
     shared_queues: u32,
     /// The sub-queue that was given to a key last.
@@ -105,11 +117,12 @@ impl<H: Default> Wire<H> {
             generation: 0,
             line_bytes_of_mtu: line_bytes(config.max_frame_bytes()),
             catch_up_ps: 0,
-            expiry: None,
+            ending: None,
             backlog: Backlog::new(config.queue_frames, queues + 2),
             keys: KeyTable::with_room_for(config.queue_frames + queues),
             active: Turns::empty(),
             queues,
+            sharing: Divisor::new(queues.into()),
             shared_queues: 0,
             assigned: queues - 1,
             cnps: queues,
@@ -127,7 +140,7 @@ impl<H: Default> Wire<H> {
             lost_ps: 0,
             stats: WireStats::default(),
         };
-        wire.set_speed(config.speed);
+        wire.set_speed(config.speed, config.speed.pace());
         Ok(wire)
     }
 
@@ -146,15 +159,16 @@ impl<H: Default> Wire<H> {
         self.take_back(0);
         self.generation = policy.generation();
         for rule in policy.rules() {
-            self.set_speed(rule.speed);
-            self.expiry = rule
-                .expiry
-                .map(|expiry| (now_ps.wrapping_add(expiry.after_ps), expiry.then));
+            self.set_speed(rule.speed, rule.speed.pace());
+            self.ending = rule.expiry.map(|expiry| Ending {
+                at_ps: now_ps.wrapping_add(expiry.after_ps),
+                then: expiry.then,
+                pace: expiry.then.pace(),
+            });
         }
     }
 
-    fn set_speed(&mut self, speed: Speed) {
-        let pace = speed.pace();
+    fn set_speed(&mut self, speed: Speed, pace: Pace) {
         if pace != self.pace {
             self.clock = self.clock.rounded_up();
         }
@@ -163,19 +177,19 @@ impl<H: Default> Wire<H> {
         self.catch_up_ps = pace.time_rounded_up_ps(self.line_bytes_of_mtu * CATCH_UP_FRAMES);
     }
 
-    fn expire(&mut self, expires_ps: u64, then: Speed) {
-        self.expiry = None;
+    fn expire(&mut self, ending: Ending) {
+        self.ending = None;
         self.stats.expired_rules += 1;
-        self.set_speed(then);
-        self.clock = self.clock.no_earlier_than(expires_ps);
+        self.set_speed(ending.then, ending.pace);
+        self.clock = self.clock.no_earlier_than(ending.at_ps);
     }
 
     /// An idle wire reaches its expiry too, once no frame can start before it.
     fn expire_when_idle(&mut self) {
-        if let Some((expires_ps, then)) = self.expiry
-            && !is_after(expires_ps, self.clock.whole_ps)
+        if let Some(ending) = self.ending
+            && !is_after(ending.at_ps, self.clock.whole_ps)
         {
-            self.expire(expires_ps, then);
+            self.expire(ending);
         }
     }
 

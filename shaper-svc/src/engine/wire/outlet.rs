@@ -181,10 +181,8 @@ impl<H: Default> Wire<H> {
         let next_ps = self.now_ps.wrapping_add(1);
         let staged = self.backlog.front(self.staged);
         let staged_from_ps = staged.map_or(next_ps, |(_, slot)| slot.arrived_ps);
-        let last_start_ps = match self.expiry {
-            Some((expires_ps, _)) if !is_after(expires_ps, self.now_ps) => {
-                expires_ps.wrapping_sub(1)
-            }
+        let last_start_ps = match self.ending {
+            Some(ending) if !is_after(ending.at_ps, self.now_ps) => ending.at_ps.wrapping_sub(1),
             _ => self.now_ps,
         };
         self.clock_before = self.clock;
@@ -241,14 +239,14 @@ impl<H: Default> Wire<H> {
     /// Whether a rule ended at the frame that is to start next. What has ended stays
     /// so, taken or not: later polls start no earlier.
     fn expire_at_head(&mut self) -> bool {
-        let Some((expires_ps, then)) = self.expiry else {
+        let Some(ending) = self.ending else {
             return false;
         };
-        let is_reached = self
-            .due_at_ps()
-            .is_some_and(|due_ps| !is_after(due_ps, self.now_ps) && !is_after(expires_ps, due_ps));
+        let is_reached = self.due_at_ps().is_some_and(|due_ps| {
+            !is_after(due_ps, self.now_ps) && !is_after(ending.at_ps, due_ps)
+        });
         if is_reached {
-            self.expire(expires_ps, then);
+            self.expire(ending);
         }
         is_reached
     }
