@@ -4,13 +4,19 @@
 #![cfg(feature = "dpdk")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use rdmesh_shaper::datapath::{Clock, PoolPlan};
+use rdmesh_shaper::classify::{Classifier, Kind};
+use rdmesh_shaper::datapath::{
+    Clock, DataPath, ManualClock, Marking, Pacing, PoolPlan, RouteConfig,
+};
 use rdmesh_shaper::dpdk::{
     Device, DeviceOptions, DpdkError, DpdkPort, Eal, EalOptions, HardwareBypass, HeldMbuf, Pool,
     TscClock, WorkerThread,
 };
+use rdmesh_shaper::engine::{Speed, WireConfig, line_bytes};
 use rdmesh_shaper::port::{BURST, Port};
+use rdmesh_shaper::rate::LineRate;
 
 const OPTIONS: DeviceOptions = DeviceOptions {
     rx_descriptors: 1024,
@@ -42,11 +48,13 @@ fn ports_are_found_used_and_given_back() {
     ));
 
     refuses_what_is_not_there(&eal);
-    let pool = Pool::new(&eal, "frames", PoolPlan::for_wire(1024, 2048, 1024, 2048)).unwrap();
+    let plan = PoolPlan::for_wire(1024, 2048, 1024, 2048, 1522);
+    let pool = Pool::new(&eal, "frames", plan).unwrap();
     let all = pool.free_mbufs();
     let _worker = WorkerThread::register(&eal).unwrap();
     frames_cross_a_ring(&eal, &pool);
     a_receive_burst_keeps_count(&eal, &pool);
+    segments_do_not_matter(&eal, &pool);
     let clock = TscClock::new(&eal);
     let first = clock.now_ps();
     assert!(clock.now_ps() >= first);
@@ -69,7 +77,7 @@ fn refuses_what_is_not_there(eal: &Arc<Eal>) {
     let error = eal.probe("net_no_such_driver0").unwrap_err();
     assert!(error.to_string().contains("net_no_such_driver0"), "{error}");
 
-    let huge = PoolPlan::for_wire(32_768, 262_144, 4096, 2048);
+    let huge = PoolPlan::for_wire(32_768, 262_144, 4096, 2048, 1522);
     assert!(huge.memory_bytes() > 700 << 20, "{}", huge.memory_bytes());
     let error = Pool::new(eal, "too-large", huge).unwrap_err();
     assert!(matches!(error, DpdkError::PoolMemory { .. }), "{error}");
@@ -177,4 +185,108 @@ fn a_receive_burst_keeps_count(eal: &Arc<Eal>, pool: &Arc<Pool>) {
     );
     drop(port);
     assert!(null.port().is_ok(), "a port given back can be taken again");
+}
+
+/// RoCEv2 to one QP, ECT(0), with every byte of its payload in its place.
+fn roce(len: u16) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+    frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x02]);
+    frame[16..18].copy_from_slice(&(len - 14).to_be_bytes());
+    frame[18..26].copy_from_slice(&[0, 0, 0x40, 0, 64, 17, 0, 0]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    let checksum = !header_sum(&frame);
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    frame[36..38].copy_from_slice(&4791_u16.to_be_bytes());
+    frame[42] = 0x04;
+    frame[46..50].copy_from_slice(&99_u32.to_be_bytes());
+    frame
+}
+
+/// The sum over the IPv4 header, all ones where its checksum is right (RFC 1071).
+fn header_sum(frame: &[u8]) -> u16 {
+    let words = frame[14..34].chunks(2);
+    let sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+        .sum();
+    u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap()
+}
+
+/// Lengths of frames, and of the segments in which they lie: as a card cuts long ones, and
+/// as nobody does, through every header.
+const CUT: [(u16, u16); 5] = [(9000, 2048), (1082, 64), (300, 34), (150, 13), (60, 60)];
+
+/// What waits is charged with its whole length, keyed by its headers, marked where they
+/// lie in one piece, and leaves with every byte, however it is cut.
+fn segments_do_not_matter(eal: &Arc<Eal>, pool: &Arc<Pool>) {
+    const BIT_PS: u64 = 1000;
+    let mut ports: Vec<DpdkPort> = Vec::new();
+    for name in ["net_ring1", "net_ring2"] {
+        eal.probe(name).unwrap();
+        ports.push(device(eal, name, pool).port().unwrap());
+    }
+    let made = CUT.map(|(len, segment)| ports[0].frame_from(&roce(len), segment).unwrap());
+    let mut frames = Vec::from(made);
+    assert_eq!(ports[0].transmit(&mut frames), CUT.len());
+    frames.clear();
+    let classifier = Classifier::new(1);
+    let whole = classifier.classify(&roce(1082));
+    assert!(matches!(whole.kind, Kind::Roce(bth) if bth.destination_qp == 99));
+    let read = |head: &[u8], bytes: u32| (classifier.classify(head), bytes);
+    let mut lengths = Vec::new();
+    ports[0].receive(BURST, read, |frame, (verdict, bytes)| {
+        assert_eq!(verdict, whole, "{bytes} bytes");
+        lengths.push(u16::try_from(bytes).unwrap());
+        frames.push(frame);
+    });
+    assert_eq!(lengths, CUT.map(|(len, _)| len));
+    assert_eq!(ports[0].transmit(&mut frames), CUT.len());
+
+    let route = RouteConfig {
+        in_port: 0,
+        out_port: 1,
+        wire: WireConfig {
+            queue_frames: 64,
+            ..WireConfig::new(Speed::Rate(LineRate::new(1_000_000_000).unwrap()), 9000)
+        },
+        marking: Some(Marking {
+            kmin_bytes: 0,
+            kmax_bytes: 1,
+            pmax_permille: 1000,
+        }),
+        bypass: false,
+        key_seed: 1,
+    };
+    let pacing = Pacing {
+        window: Duration::from_secs(1),
+        yields: false,
+        drain: Duration::ZERO,
+    };
+    let clock = ManualClock::default();
+    let routes = [(route, Arc::default())];
+    let mut path = DataPath::new(ports, &routes, clock.clone(), pacing).unwrap();
+    let mut due_ps = 0;
+    for (len, segment) in CUT {
+        if due_ps > 0 {
+            clock.set_ps(due_ps - 1);
+            path.turn();
+            assert!(receive(&mut path.ports_mut()[1]).is_empty(), "{len} early");
+        }
+        clock.set_ps(due_ps);
+        path.turn();
+        due_ps += line_bytes(len) * 8 * BIT_PS;
+        let port = &mut path.ports_mut()[1];
+        let mut sent = receive(port);
+        assert_eq!(sent.len(), 1, "{len} at its time");
+        let mut bytes = vec![0; len.into()];
+        assert_eq!(port.read(&sent[0].0, &mut bytes), bytes.len());
+        let mut expected = roce(len);
+        if segment >= 34 {
+            expected[15] = 0x03;
+            expected[24..26].copy_from_slice(&bytes[24..26]);
+        }
+        assert_eq!(bytes, expected, "{len} in segments of {segment}");
+        assert_eq!(header_sum(&bytes), 0xffff);
+        assert_eq!(port.discard(&mut [std::mem::take(&mut sent[0].0)]), 1);
+    }
+    assert_eq!(path.queued_frames(), 0);
 }

@@ -78,7 +78,7 @@ fn captured_frames_leave_in_order_at_the_pace_of_the_wire() {
     let mut ports = Vec::new();
     for (name, device) in [("net_pcap0", rx), ("net_pcap1", tx)] {
         eal.probe(&device).unwrap();
-        let pool = Pool::new(&eal, name, PoolPlan::for_wire(512, 4096, 512, 2048)).unwrap();
+        let pool = Pool::new(&eal, name, PoolPlan::for_wire(512, 4096, 512, 2048, 1522)).unwrap();
         ports.push(
             Device::start(&eal, name, options, &pool)
                 .unwrap()

@@ -58,14 +58,15 @@ impl Default for DpdkConfig {
 }
 
 impl DpdkConfig {
-    /// The pool of a port that feeds a wire of so many frames.
+    /// The pool of a port that feeds a wire of so many frames of at most so many bytes.
     #[must_use]
-    pub fn pool(&self, queue_frames: u32) -> PoolPlan {
+    pub fn pool(&self, queue_frames: u32, frame_bytes: u32) -> PoolPlan {
         PoolPlan::for_wire(
             self.rx_descriptors,
             queue_frames,
             self.tx_descriptors,
             self.buffer_bytes,
+            frame_bytes,
         )
     }
 

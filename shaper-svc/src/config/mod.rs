@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::MAX_WIRES;
 
 pub use dpdk::{DpdkConfig, ENVIRONMENT_BYTES};
+use wire::DEFAULT_MTU_BYTES;
 pub use wire::{MarkingSection, RateText, WireSection};
 
 /// The shaper's port.
@@ -40,6 +41,9 @@ pub const PORT: u16 = 7402;
 /// Windows that wait for a collector that is away: those of 16 wires every five
 /// seconds for an hour and a quarter.
 const UPLINK_ITEMS: u32 = 16_384;
+
+/// What the largest payload grows to in a frame: Ethernet header and two tags, bytes.
+const HEADER_BYTES: u32 = 14 + 8;
 
 /// Their bytes; a window has about 500.
 const UPLINK_BYTES: u64 = 16 << 20;
@@ -137,7 +141,21 @@ impl ShaperConfig {
             .iter()
             .find(|wire| wire.in_port == port)
             .map_or(0, |wire| wire.queue_frames);
-        self.dpdk.pool(queue_frames)
+        self.dpdk.pool(queue_frames, self.frame_bytes_of(port))
+    }
+
+    /// The largest payload of a frame at a port, bytes: that of the wires at it.
+    #[must_use]
+    pub fn mtu_of(&self, port: &str) -> u16 {
+        let wires = self.wires.iter();
+        let here = wires.filter(|wire| wire.in_port == port || wire.out_port == port);
+        here.map(|wire| wire.mtu).max().unwrap_or(DEFAULT_MTU_BYTES)
+    }
+
+    /// The longest frame at a port, bytes.
+    #[must_use]
+    pub fn frame_bytes_of(&self, port: &str) -> u32 {
+        u32::from(self.mtu_of(port)) + HEADER_BYTES
     }
 
     /// Every port that a wire names, once, in the order of the wires.
@@ -325,6 +343,23 @@ mod tests {
         let config = config(TWO).unwrap();
         assert_eq!(config.port_names(), ["a", "b"]);
         assert!(config.pool_bytes() > 1_400 << 20, "two pools of 0.7 GB");
+    }
+
+    #[test]
+    fn a_port_is_as_large_as_the_larger_of_its_wires_needs() {
+        let long = config(&TWO.replace("rate = ", "mtu = 9000\n rate = ")).unwrap();
+        // The other wire sends 1,500 bytes, and its port takes the 9,000 of this one.
+        assert_eq!((long.mtu_of("a"), long.mtu_of("b")), (9000, 9000));
+        assert_eq!(long.frame_bytes_of("a"), 9022);
+        // Five buffers of 2,048 bytes for each frame that waits.
+        let short = config(TWO).unwrap();
+        for port in ["a", "b"] {
+            let (long, short) = (long.pool_of(port), short.pool_of(port));
+            assert!(long.mbufs > 4 * short.mbufs, "{long:?} {short:?}");
+        }
+        let text = format!("[dpdk]\nbuffer_bytes = 9216\n{TWO}");
+        let whole = config(&text.replace("rate = ", "mtu = 9000\n rate = ")).unwrap();
+        assert_eq!(whole.pool_of("a").mbufs, short.pool_of("a").mbufs);
     }
 
     #[test]

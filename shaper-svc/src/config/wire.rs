@@ -10,6 +10,9 @@ use crate::engine::{
 };
 use crate::rate::{LineRate, MAX_RATE_BPS};
 
+/// Largest payload of a frame unless configured, bytes: Ethernet's own.
+pub(super) const DEFAULT_MTU_BYTES: u16 = 1500;
+
 /// Longest name of a wire, a function or a port, bytes: DPDK's own limit is 64.
 const MAX_NAME_BYTES: usize = 63;
 
@@ -102,7 +105,7 @@ impl Default for WireSection {
             port_rate: RateText::default(),
             valve: RateText::default(),
             marking: None,
-            mtu: 1500,
+            mtu: DEFAULT_MTU_BYTES,
             queue_frames: DEFAULT_QUEUE_FRAMES,
             sub_queues: DEFAULT_SUB_QUEUES,
         }

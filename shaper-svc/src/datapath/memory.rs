@@ -28,19 +28,23 @@ pub struct PoolPlan {
 
 impl PoolPlan {
     /// A pool for a port that feeds a wire: its receive ring, the wire's queue, the
-    /// other port's send ring, and what is on its way in bursts and caches.
+    /// other port's send ring, and what is on its way in bursts and caches. Frames wait
+    /// and travel in as many buffers as the longest one takes; rings count buffers.
     #[must_use]
     pub fn for_wire(
         rx_descriptors: u16,
         queue_frames: u32,
         tx_descriptors: u16,
         buffer_bytes: u32,
+        frame_bytes: u32,
     ) -> Self {
+        let buffers_a_frame = frame_bytes.div_ceil(buffer_bytes).max(1);
         let on_the_way = 2 * POOL_CACHE + 8 * BURST_FRAMES;
         let mbufs = queue_frames
+            .saturating_add(on_the_way)
+            .saturating_mul(buffers_a_frame)
             .saturating_add(u32::from(rx_descriptors))
-            .saturating_add(u32::from(tx_descriptors))
-            .saturating_add(on_the_way);
+            .saturating_add(u32::from(tx_descriptors));
         Self {
             mbufs,
             buffer_bytes,
@@ -134,17 +138,26 @@ mod tests {
 
     #[test]
     fn a_default_wire_takes_0_7_gb_and_3_gb_with_large_buffers() {
-        let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 2048);
+        let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 2048, 1522);
         assert!(
             (690..780).contains(&(plan.memory_bytes() >> 20)),
             "{}",
             plan.memory_bytes()
         );
-        let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 9728);
+        let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 9728, 9022);
         assert!(
             (2_900..3_200).contains(&(plan.memory_bytes() >> 20)),
             "{}",
             plan.memory_bytes()
         );
+    }
+
+    #[test]
+    fn long_frames_in_short_buffers_have_room_to_wait_too() {
+        let plan = PoolPlan::for_wire(1024, 4096, 512, 2048, 9022);
+        assert!(plan.mbufs >= 5 * 4096 + 1024 + 512, "{plan:?}");
+        let one = PoolPlan::for_wire(1024, 4096, 512, 2048, 2048);
+        assert_eq!(one, PoolPlan::for_wire(1024, 4096, 512, 2048, 60));
+        assert!(one.mbufs < 2 * 4096 + 1024, "{one:?}");
     }
 }

@@ -343,3 +343,54 @@ fn wires_do_not_share_ports() {
     );
     assert!(matches!(make(1, &[]), DataPathError::Wire(_)));
 }
+
+/// As many wires as one thread serves, in a circle of ports, with rates from one end of
+/// the range to the other. The steps grow with time, so that the slowest wire is seen to
+/// its end and the fastest is never polled late.
+#[test]
+fn sixteen_wires_keep_their_own_rates_on_one_thread() {
+    const FRAMES: u16 = 200;
+    const MBIT: [u64; 16] = [
+        1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 25_000, 100_000, 200_000,
+    ];
+    let frames = Frames::default();
+    let mut ports: Vec<MemoryPort> = MBIT.iter().map(|_| MemoryPort::new(&frames)).collect();
+    for port in &mut ports {
+        (0..FRAMES).for_each(|number| port.arrive(numbered(number, 1226)));
+    }
+    let routes: Vec<_> = (0..16)
+        .map(|n| {
+            let rate = LineRate::new(MBIT[n] * 1_000_000).unwrap();
+            route(n, (n + 1) % 16, wire(Speed::Rate(rate), 256))
+        })
+        .collect();
+    let clock = ManualClock::default();
+    let mut path = DataPath::new(ports, &routes, clock.clone(), PACING).unwrap();
+    // All arrive at once; each turn takes a burst of each wire in.
+    for _ in 0..20 {
+        path.turn();
+    }
+    let mut sent = vec![Vec::new(); 16];
+    let mut now_ps = 0_u64;
+    while sent.iter().any(|sent| sent.len() < FRAMES.into()) {
+        clock.set_ps(now_ps);
+        path.turn();
+        for (n, sent) in sent.iter_mut().enumerate() {
+            sent.extend(numbers(&path.ports_mut()[(n + 1) % 16].sent()));
+            // 1,226 bytes are 10,000 bits on the wire.
+            let frame_ps = 10_000 * 1_000_000 / MBIT[n];
+            let expected = (now_ps / frame_ps + 1).min(FRAMES.into());
+            assert_eq!(
+                sent.len() as u64,
+                expected,
+                "{} Mbit/s at {now_ps} ps",
+                MBIT[n]
+            );
+        }
+        now_ps += 10_000.max(now_ps / 50);
+    }
+    for sent in sent {
+        assert_eq!(sent, (0..FRAMES).collect::<Vec<_>>());
+    }
+    assert_eq!(frames.held(), 0);
+}

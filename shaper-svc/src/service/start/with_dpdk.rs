@@ -14,9 +14,6 @@ use crate::engine::Speed;
 use crate::service::control::Control;
 use crate::service::handle::{DataPathHandle, Gone, PortState, Ports, SharedClock, spawn};
 
-/// What the largest payload grows to in a frame: Ethernet header and two tags, bytes.
-const HEADER_BYTES: u32 = 14 + 8;
-
 /// Starts DPDK, its devices, and the poll thread.
 ///
 /// # Errors
@@ -104,15 +101,11 @@ pub fn start_data_path(
 }
 
 fn options_of(config: &ShaperConfig, port: &str) -> DeviceOptions {
-    let wires = config.wires.iter();
-    let mtus = wires
-        .filter(|wire| wire.in_port == port || wire.out_port == port)
-        .map(|wire| wire.mtu);
     DeviceOptions {
         rx_descriptors: config.dpdk.rx_descriptors,
         tx_descriptors: config.dpdk.tx_descriptors,
         rx_low_percent: config.dpdk.rx_low_percent,
-        mtu: mtus.max().unwrap_or(1500),
+        mtu: config.mtu_of(port),
     }
 }
 
@@ -125,7 +118,7 @@ fn spawn_poll(
     clock: TscClock,
 ) -> Result<std::thread::JoinHandle<()>, StartError> {
     for (section, (route, _)) in config.wires.iter().zip(&routes) {
-        let frame = u32::from(section.mtu) + HEADER_BYTES;
+        let frame = config.frame_bytes_of(&section.in_port);
         if frame > config.dpdk.buffer_bytes {
             let device = &devices[route.in_port];
             tracing::info!(
