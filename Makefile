@@ -31,12 +31,13 @@ demo:
 	$(BIN)/rdmesh-lab demo $(if $(KEEP),--keep)
 
 # TESTS narrows it down: make test TESTS='-E "package(rdmesh-store)"'
-# The shaper's tests on network namespaces need root; for others they are counted
-# as skipped.
+# The shaper's tests on network namespaces need root, or a user who may make namespaces;
+# for others they are counted as skipped.
 ROOT_ONLY := binary(veth)
+CONFINED_UID = $(shell unshare -U -r -n -m mount -t tmpfs tmpfs /run 2>/dev/null || id -u)
 test: build
 	cargo nextest run --release --locked --workspace --no-fail-fast \
-	    $(if $(TESTS),$(TESTS),$(if $(filter-out 0,$(shell id -u)),-E 'not $(ROOT_ONLY)'))
+	    $(if $(TESTS),$(TESTS),$(if $(filter-out 0,$(CONFINED_UID)),-E 'not $(ROOT_ONLY)'))
 
 lint: 
 	@tests/setup.sh lint

@@ -1,8 +1,8 @@
 //! Two namespaces joined through the running service, with `net_af_packet` on veth:
 //! ping, iperf3, a change of rate under load, kill -9 and a restart under load.
 //!
-//! Needs root (namespaces), iproute2, ethtool, ping and iperf3. The machine may be
-//! busy: counts, order and mean rates over seconds are asserted, never single frames.
+//! Needs root, or a user who may make namespaces; iproute2, ethtool, ping, iperf3 and
+//! util-linux. The machine may be busy: counts, order and mean rates over seconds are asserted, never single frames.
 #![cfg(feature = "dpdk")]
 
 mod net;

@@ -9,7 +9,7 @@ use rdmesh_proto::shaper::v1 as proto;
 use rdmesh_proto::shaper::v1::shaper_service_client::ShaperServiceClient;
 use tonic::transport::Channel;
 
-use crate::net::{Net, Process};
+use crate::net::{Net, Process, ring_frames};
 
 pub(crate) type Client = ShaperServiceClient<Channel>;
 
@@ -37,10 +37,8 @@ pub(crate) struct Shaper {
 impl Shaper {
     /// A configuration of one shaped wire and the way back.
     pub(crate) fn configure(directory: &Path, rate: &str) -> Result<Self> {
-        // A ring of 8,192 frames: a busy machine takes the core away for 50 ms at a time.
-        let device = |n: u8| {
-            format!("\"net_af_packet{n},iface=in{n},qdisc_bypass=0,framecnt=8192,blocksz=65536\"")
-        };
+        let ring = format!("framecnt={},blocksz=65536", ring_frames());
+        let device = |n: u8| format!("\"net_af_packet{n},iface=in{n},qdisc_bypass=0,{ring}\"");
         let text = format!(
             r#"
             name = "dpu-{4}"
