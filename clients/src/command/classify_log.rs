@@ -84,6 +84,7 @@ pub(crate) struct LogPart {
     groups_left_out: u64,
     pub(crate) peers: Vec<rdmesh_joblog::summary::PeerCount>,
     pub(crate) first_consequence: Option<rdmesh_joblog::Decision>,
+    pub(crate) first_excluded: Option<rdmesh_joblog::Decision>,
     rules: String,
 }
 
@@ -364,6 +365,7 @@ impl Reading<'_> {
             groups_left_out,
             peers,
             first_consequence,
+            first_excluded,
             rules,
         } = self.summarizer.finish(self.classifier.rules().revision());
         let flight_recorder =
@@ -393,6 +395,7 @@ impl Reading<'_> {
                 groups_left_out,
                 peers,
                 first_consequence,
+                first_excluded,
                 rules,
             },
             flight_recorder,

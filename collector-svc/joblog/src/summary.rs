@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::class::{Class, RuleId, Turn, Weight};
+use crate::class::{Class, Kind, RuleId, Turn, Weight};
 use crate::classify::LineReport;
 use crate::hosts::Hosts;
 use crate::moment::Clock;
@@ -59,6 +59,8 @@ pub struct Group {
     pub hosts: Vec<String>,
     /// Devices that they name.
     pub devices: Vec<String>,
+    /// The text of the first one, cut to some hundred bytes.
+    pub text: String,
     #[serde(skip)]
     weight: Weight,
 }
@@ -94,6 +96,9 @@ pub struct Summary {
     pub peers: Vec<PeerCount>,
     /// The first line that only tells a consequence, where nothing decides.
     pub first_consequence: Option<Decision>,
+    /// The first failing call that is left out on purpose (clean-up, read-only), where
+    /// nothing decides.
+    pub first_excluded: Option<Decision>,
     /// The rules that were applied.
     pub rules: String,
 }
@@ -116,6 +121,7 @@ pub struct Summarizer {
     /// Of the lines with times of each clock, and last of those without a time.
     best: [Option<Standing>; CLOCKS + 1],
     consequence: Option<Decision>,
+    excluded: Option<Decision>,
     hosts: Hosts,
     groups: Vec<Group>,
     groups_left_out: u64,
@@ -148,6 +154,9 @@ impl Summarizer {
         if report.weight == Weight::Never {
             if self.consequence.is_none() && report.class == Class::FollowOn {
                 self.consequence = Some(decision());
+            }
+            if self.excluded.is_none() && is_left_out(report) {
+                self.excluded = Some(decision());
             }
             return;
         }
@@ -194,6 +203,7 @@ impl Summarizer {
             ranks: Vec::new(),
             hosts: Vec::new(),
             devices: Vec::new(),
+            text: report.excerpt.clone(),
             weight: report.weight,
         };
         group.take_names(report);
@@ -213,7 +223,11 @@ impl Summarizer {
             (Reverse(report.weight), turn(report), standing.line)
         });
         let mut decision = best.map(|standing| standing.decision);
-        let decisions = decision.as_mut().into_iter().chain(&mut self.consequence);
+        let decisions = decision
+            .as_mut()
+            .into_iter()
+            .chain(&mut self.consequence)
+            .chain(&mut self.excluded);
         decisions.for_each(|decision| mend(&mut decision.report));
         for group in &mut self.groups {
             group.mend(&torn);
@@ -235,6 +249,7 @@ impl Summarizer {
                 .as_ref()
                 .map_or(Class::CannotTell, |decision| decision.report.class),
             first_consequence: self.consequence.filter(|_| decision.is_none()),
+            first_excluded: self.excluded.filter(|_| decision.is_none()),
             decision,
             lines: self.lines,
             matched: self.counts.iter().sum(),
@@ -289,6 +304,11 @@ impl Group {
         take(&mut self.hosts, report.host.as_ref());
         take(&mut self.devices, report.device.as_ref());
     }
+}
+
+/// A failing call of the control path that never decides: clean-up and read-only calls.
+fn is_left_out(report: &LineReport) -> bool {
+    report.class == Class::Cleanup || matches!(report.kind, Some(Kind::Cleanup | Kind::ReadOnly))
 }
 
 /// The clock of its time; the last place for a line without one.
