@@ -85,7 +85,7 @@ pub struct Shaping {
 }
 
 /// A verdict as it is kept for SQL. Numbers are those of the contract.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoredVerdict {
     /// `application_arguments`, ….
     pub class: String,
@@ -129,6 +129,51 @@ pub struct StoredVerdict {
     pub failures_looked_at: i64,
     /// Failures that the attempt has, counted up to a bound.
     pub failures_total: i64,
+    /// What is counted of the attempt.
+    pub counted: Counted,
+}
+
+/// What its logs say beside the verdict, and what the shares count of the attempt. Empty
+/// texts: no log came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Logs that had come.
+    pub logs: i64,
+    /// What they say together.
+    pub log_class: String,
+    /// Verb of the line that decides among them.
+    pub log_verb: String,
+    /// Its errno.
+    pub log_errno_name: String,
+    /// Its text.
+    pub log_text: String,
+    /// How they stand to the verdict.
+    pub log_agreement: String,
+    /// Whether a probe could show the failing call that they tell; empty: they tell none.
+    pub log_coverage: String,
+    /// They file it under the network, wrongly.
+    pub misattributed: bool,
+    /// Co-signals near it.
+    pub co_signals: i64,
+    /// `kernel`, `co_signal`, `log`, `nothing`.
+    pub told_by: String,
+    /// Class under which its hours count.
+    pub lost_class: String,
+}
+
+/// The last verdict on an earlier attempt of the same job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastVerdict {
+    /// Which attempt.
+    pub key: AttemptKey,
+    /// Class of the cause.
+    pub class: String,
+    /// Deepest failing function; empty: none decided.
+    pub function: String,
+    /// Positive; 0: none.
+    pub errno: i32,
+    /// Hosts concerned.
+    pub hosts: Vec<String>,
 }
 
 impl Store {
@@ -338,9 +383,12 @@ impl Store {
                  (job_id, requeue, restart, diagnosed_at, class, layer, verb, function, module,
                   errno, errno_name, hosts, devices, first_at, confidence, route_to, rule,
                   evidence, against, unwatched, summary, meaning, next_steps,
-                  failures_looked_at, failures_total)
+                  failures_looked_at, failures_total, logs, log_class, log_verb, log_errno_name,
+                  log_text, log_agreement, log_coverage, misattributed, co_signals, told_by,
+                  lost_class)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-                     $18, $19, $20, $21, $22, $23, $24, $25)
+                     $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
+                     $33, $34, $35, $36)
              ON CONFLICT (job_id, requeue, restart) DO UPDATE SET
                  diagnosed_at = excluded.diagnosed_at, class = excluded.class,
                  layer = excluded.layer, verb = excluded.verb, function = excluded.function,
@@ -353,7 +401,12 @@ impl Store {
                  summary = excluded.summary, meaning = excluded.meaning,
                  next_steps = excluded.next_steps,
                  failures_looked_at = excluded.failures_looked_at,
-                 failures_total = excluded.failures_total",
+                 failures_total = excluded.failures_total, logs = excluded.logs,
+                 log_class = excluded.log_class, log_verb = excluded.log_verb,
+                 log_errno_name = excluded.log_errno_name, log_text = excluded.log_text,
+                 log_agreement = excluded.log_agreement, log_coverage = excluded.log_coverage,
+                 misattributed = excluded.misattributed, co_signals = excluded.co_signals,
+                 told_by = excluded.told_by, lost_class = excluded.lost_class",
         )
         .bind(&key.job_id)
         .bind(i64::from(key.requeue))
@@ -380,8 +433,55 @@ impl Store {
         .bind(&verdict.next_steps)
         .bind(verdict.failures_looked_at)
         .bind(verdict.failures_total)
+        .bind(verdict.counted.logs)
+        .bind(&verdict.counted.log_class)
+        .bind(&verdict.counted.log_verb)
+        .bind(&verdict.counted.log_errno_name)
+        .bind(&verdict.counted.log_text)
+        .bind(&verdict.counted.log_agreement)
+        .bind(&verdict.counted.log_coverage)
+        .bind(verdict.counted.misattributed)
+        .bind(verdict.counted.co_signals)
+        .bind(&verdict.counted.told_by)
+        .bind(&verdict.counted.lost_class)
         .execute(&self.pool)
         .await?;
         Ok(())
+    }
+
+    /// The last verdicts on the attempts of the job before `key`, oldest first, the latest
+    /// `limit` of them.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn past_verdicts(
+        &self,
+        key: &AttemptKey,
+        limit: u32,
+    ) -> Result<Vec<PastVerdict>, StoreError> {
+        let rows: Vec<(i64, i64, String, String, i32, Vec<String>)> = sqlx::query_as(
+            "SELECT requeue, restart, class, function, errno, hosts FROM rdmesh_store.verdicts
+             WHERE job_id = $1 AND (requeue, restart) < ($2, $3)
+             ORDER BY requeue DESC, restart DESC LIMIT $4",
+        )
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await?;
+        let past =
+            rows.into_iter()
+                .rev()
+                .map(
+                    |(requeue, restart, class, function, errno, hosts)| PastVerdict {
+                        key: key_of(key.job_id.clone(), requeue, restart),
+                        class,
+                        function,
+                        errno,
+                        hosts,
+                    },
+                );
+        Ok(past.collect())
     }
 }

@@ -9,8 +9,10 @@
 //! | [`Store`] | connects, migrates, makes the reader role |
 //! | [`ingest`] | runs of agents and what they send |
 //! | [`jobs`] | attempts and placements |
+//! | [`logs`] | what is kept of jobs' own logs |
 //! | [`query`] | failures, agents, probes |
 //! | [`evidence`] | all that a diagnosis looks at, and the verdicts |
+//! | [`statistics`] | shares over the attempts that ended badly |
 //! | [`text`] | text that Postgres can hold |
 
 #![forbid(unsafe_code)]
@@ -21,9 +23,11 @@ mod error;
 pub mod evidence;
 pub mod ingest;
 pub mod jobs;
+pub mod logs;
 mod partitions;
 pub mod query;
 mod reader;
+pub mod statistics;
 pub mod text;
 
 pub use connect::{Store, StoreOptions};

@@ -381,6 +381,7 @@ async fn a_verdict_is_kept_and_replaced() {
         next_steps: vec!["look".into()],
         failures_looked_at: 5_000,
         failures_total: 12_345,
+        ..StoredVerdict::default()
     };
     db.store.end_job(&end("7", 0, None), at(1)).await.unwrap();
     let waiting = db.store.undiagnosed(NOW, at(1), 9).await.unwrap();

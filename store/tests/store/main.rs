@@ -5,9 +5,11 @@
 mod bounds;
 mod ingest;
 mod jobs;
+mod logs;
 mod made;
 mod partitions;
 mod reports;
 mod schema;
+mod statistics;
 mod whose;
 mod wires;
