@@ -22,7 +22,7 @@ Exit codes:
   0  the answer stands on stdout
   1  the collector failed or refused, a file could not be read, or the answer not written
   2  wrong usage, or the collector refuses a value
-  3  diagnose alone: the collector cannot tell what broke the job
+  3  the collector cannot tell what broke the job (diagnose), or has no advice
   4  the job, host or wire is not known
   5  no collector answers (with --shaper: no shaper), or not in time
 
@@ -87,13 +87,23 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say that jobs start, run somewhere and end; list and show them
+    /// Say that jobs start, run somewhere and end; hand in their logs; list and show them
     #[command(subcommand)]
     Job(command::job::JobCommand),
     /// List the failures that hosts saw, newest first
     Failures(command::failures::FailuresArgs),
     /// Say what broke a job, at which layer, and whom to call
     Diagnose(command::diagnose::DiagnoseArgs),
+    /// Say whether another attempt is worth it, and without which hosts
+    AdviseRetry(command::advise_retry::AdviseRetryArgs),
+    /// Show how often logs file under the network what the kernel shows to be another's
+    Misattribution(command::statistics::MisattributionArgs),
+    /// Show how many failing calls that logs tell a probe could show
+    Coverage(command::statistics::CoverageArgs),
+    /// Show how many failing calls have no other signal near them
+    Silent(command::statistics::SilentArgs),
+    /// Show the GPU hours of attempts that ended badly, by class
+    LostHours(command::statistics::LostHoursArgs),
     /// Show which kernel functions a host watches, and why others not
     Probes(command::probes::ProbesArgs),
     /// Show every agent, the unhealthy first

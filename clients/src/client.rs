@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rdmesh_proto::collector::v1::job_service_client::JobServiceClient;
 use rdmesh_proto::collector::v1::query_service_client::QueryServiceClient;
+use rdmesh_proto::collector::v1::statistics_service_client::StatisticsServiceClient;
 use rdmesh_proto::collector::v1::wire_service_client::WireServiceClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
@@ -88,6 +89,11 @@ impl Client {
         self
     }
 
+    /// How long one answer may take.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.call_timeout
+    }
+
     /// Where this client is connected.
     pub fn address(&self) -> &CollectorAddress {
         &self.address
@@ -99,6 +105,11 @@ impl Client {
 
     pub(crate) fn query_service(&self) -> QueryServiceClient<Channel> {
         QueryServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
+    pub(crate) fn statistics_service(&self) -> StatisticsServiceClient<Channel> {
+        StatisticsServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
     pub(crate) fn wire_service(&self) -> WireServiceClient<Channel> {

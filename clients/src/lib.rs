@@ -10,11 +10,13 @@ pub mod endpoint;
 pub mod errno;
 pub mod error;
 pub mod jobs;
+pub mod logs;
 pub mod model;
 pub mod moment;
 pub mod placement;
 pub mod queries;
 pub mod shaper;
+pub mod statistics;
 pub mod wires;
 
 pub use attempt::{AttemptId, AttemptSelector};

@@ -1,26 +1,47 @@
 //! What every service of the collector stands on.
 
+use std::sync::Arc;
+
 use rdmesh_store::Store;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tonic::Status;
 
+use crate::site::Site;
 use crate::status;
 use crate::times::Now;
 
-/// The store, which is handed out once its schema is there, and the collector's clock.
+/// The store, which is handed out once its schema is there, the collector's clock, and the
+/// site's files.
 #[derive(Debug, Clone)]
 pub struct Backing {
     store: Store,
     ready: watch::Receiver<bool>,
     now: Now,
+    site: Arc<Site>,
 }
 
 impl Backing {
     /// `ready` says whether the schema of `store` is there; `now` reads the clock.
     #[must_use]
     pub fn new(store: Store, ready: watch::Receiver<bool>, now: fn() -> OffsetDateTime) -> Self {
-        Self { store, ready, now }
+        Self {
+            store,
+            ready,
+            now,
+            site: Arc::default(),
+        }
+    }
+
+    /// The same with what a site says for itself.
+    #[must_use]
+    pub fn with_site(self, site: Arc<Site>) -> Self {
+        Self { site, ..self }
+    }
+
+    /// What the site says for itself.
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
     }
 
     /// The store; while its schema is not there, the status that says to try again.

@@ -21,6 +21,8 @@ pub struct CollectorConfig {
     pub database: DatabaseConfig,
     /// How it takes what agents report.
     pub ingest: IngestConfig,
+    /// What the site says for itself.
+    pub diagnosis: DiagnosisConfig,
     /// How long it keeps what it stored.
     pub retention: RetentionConfig,
     /// Logs and metrics.
@@ -33,6 +35,7 @@ impl Default for CollectorConfig {
             server: ServerConfig::at(DEFAULT_PORT),
             database: DatabaseConfig::default(),
             ingest: IngestConfig::default(),
+            diagnosis: DiagnosisConfig::default(),
             retention: RetentionConfig::default(),
             telemetry: TelemetryConfig::default(),
         }
@@ -48,6 +51,7 @@ impl Validate for CollectorConfig {
         Check::section("server", &self.server)?;
         Check::section("database", &self.database)?;
         Check::section("ingest", &self.ingest)?;
+        Check::section("diagnosis", &self.diagnosis)?;
         Check::section("retention", &self.retention)?;
         Check::section("telemetry", &self.telemetry)
     }
@@ -141,6 +145,33 @@ impl Validate for IngestConfig {
         Check::range("queue_mib", self.queue_mib, 8..=65_536)?;
         // Agents take a silence of 30 s for a dead collector.
         Check::range("retry_seconds", self.retry_seconds, 1..=25)
+    }
+}
+
+/// Section `[diagnosis]`. Both files are optional.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiagnosisConfig {
+    /// File with `[routes]`: whom to call about which class, `CLASS = "TEAM"`; read again
+    /// when it changes. Empty: the built-in teams.
+    pub routes: String,
+    /// File with rules for jobs' logs, tried before the built-in ones, in the form that
+    /// `rdmesh classify-log --rules` reads. Empty: the built-in rules alone.
+    pub log_rules: String,
+}
+
+impl Validate for DiagnosisConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        for (key, path) in [("routes", &self.routes), ("log_rules", &self.log_rules)] {
+            if !path.is_empty() && !path.starts_with('/') {
+                return Err(Invalid::new(
+                    key,
+                    path,
+                    "an absolute path, or empty for none",
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -6,16 +6,17 @@ use rdmesh_proto::collector::v1::job_service_server::JobService;
 use rdmesh_proto::collector::v1::{
     EndJobRequest, EndJobResponse, GetJobRequest, GetJobResponse, Job, JobState, ListJobsRequest,
     ListJobsResponse, PlaceJobRequest, PlaceJobResponse, Placement, StartJobRequest,
-    StartJobResponse,
+    StartJobResponse, SubmitJobLogRequest, SubmitJobLogResponse,
 };
 use rdmesh_store::Store;
 use rdmesh_store::jobs::{
     Attempt, AttemptKey, End, JobCursor, JobFilter, Placement as StoredPlacement, Start,
 };
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::attempt::{self, BadRequest};
 use crate::backing::Backing;
+use crate::logs::Intake;
 use crate::query::page;
 use crate::{names, status, times};
 
@@ -34,13 +35,14 @@ const REASON_MAX_BYTES: usize = 4_096;
 #[derive(Debug)]
 pub struct Jobs {
     backing: Backing,
+    intake: Intake,
 }
 
 impl Jobs {
-    /// The service.
+    /// The service, which hands logs to `intake`.
     #[must_use]
-    pub fn new(backing: Backing) -> Self {
-        Self { backing }
+    pub(crate) fn new(backing: Backing, intake: Intake) -> Self {
+        Self { backing, intake }
     }
 }
 
@@ -344,6 +346,14 @@ impl JobService for Jobs {
             job: Some(job),
             attempts,
         }))
+    }
+
+    async fn submit_job_log(
+        &self,
+        request: Request<Streaming<SubmitJobLogRequest>>,
+    ) -> Result<Response<SubmitJobLogResponse>, Status> {
+        let taken = self.intake.take(request.into_inner()).await?;
+        Ok(Response::new(taken))
     }
 
     async fn list_jobs(

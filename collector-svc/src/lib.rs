@@ -9,9 +9,11 @@
 //! | [`config`] | the collector's configuration |
 //! | [`ingest`] | the agents' stream: validation, batches, acknowledgements |
 //! | [`jobs`] | what schedulers tell |
+//! | `logs` | jobs' own logs: read once, kept but for what they say |
 //! | [`query`] | what people and programs ask |
 //! | [`wires`] | the fleet's shaped wires, and what their shapers are told |
 //! | [`diagnosis`] | rules: evidence in, verdict out; no clock, no I/O |
+//! | [`site`] | what a site says for itself: teams, rules for logs |
 //! | [`upkeep`] | migration, partitions, retention, health |
 //! | [`service`] | all of it put together |
 
@@ -24,10 +26,12 @@ pub mod config;
 pub mod diagnosis;
 pub mod ingest;
 pub mod jobs;
+mod logs;
 mod metrics;
 mod names;
 pub mod query;
 pub mod service;
+pub mod site;
 mod status;
 mod times;
 pub mod upkeep;

@@ -62,6 +62,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || matches!(
             error.downcast_ref(),
             Some(CollectorError::Store(StoreError::Url(_)))
+                | Some(CollectorError::Site(_))
                 | Some(CollectorError::Server(ServerError::Insecure { .. }))
         );
     if configuration { EXIT_CONFIGURATION } else { 1 }

@@ -1,11 +1,14 @@
 //! The collector, put together.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rdmesh_joblog::Classifier;
 use rdmesh_proto::collector::v1::ingest_service_server::IngestServiceServer;
 use rdmesh_proto::collector::v1::job_service_server::JobServiceServer;
 use rdmesh_proto::collector::v1::query_service_server::QueryServiceServer;
+use rdmesh_proto::collector::v1::statistics_service_server::StatisticsServiceServer;
 use rdmesh_proto::collector::v1::wire_service_server::WireServiceServer;
 use rdmesh_services::limited;
 use rdmesh_services::server::{self, Listener, Server, ServerError};
@@ -20,7 +23,9 @@ use crate::backing::Backing;
 use crate::config::{CollectorConfig, IngestConfig};
 use crate::ingest::{Ingest, Queue, Writer, WriterPace};
 use crate::jobs::Jobs;
-use crate::query::Queries;
+use crate::logs::Intake;
+use crate::query::{Queries, Statistics};
+use crate::site::{self, Site, SiteError};
 use crate::upkeep::Upkeep;
 use crate::wires::{WireFigures, Wires};
 
@@ -33,6 +38,9 @@ pub enum CollectorError {
     /// The server cannot serve.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// A file of the site is refused.
+    #[error(transparent)]
+    Site(#[from] SiteError),
     /// The upkeep ended by itself.
     #[error("the upkeep task ended unexpectedly: {0}")]
     Upkeep(String),
@@ -52,7 +60,7 @@ impl Collector {
     /// Builds the collector. Postgres need not be there yet. `now` reads the clock.
     ///
     /// # Errors
-    /// When the database URL cannot be read.
+    /// When the database URL cannot be read, or a file of the site is refused.
     pub fn new(
         config: &CollectorConfig,
         now: fn() -> OffsetDateTime,
@@ -68,13 +76,21 @@ impl Collector {
             let writer = Writer::new(store.clone(), pace(&config.ingest), figures.clone());
             tasks.spawn(writer.run(end));
         }
-        let backing = Backing::new(store.clone(), is_ready, now);
+        let site = Arc::new(Site::open(&config.diagnosis)?);
+        let classifier = Arc::new(Classifier::new(site::log_rules(&config.diagnosis)?));
+        let backing = Backing::new(store.clone(), is_ready, now).with_site(site.clone());
         let mut server = Server::new();
         let ending = server.ending();
         let ingest = Ingest::new(backing.clone(), queue, ending.clone());
         server
             .add(limited!(IngestServiceServer::new(ingest)))
-            .add(limited!(JobServiceServer::new(Jobs::new(backing.clone()))))
+            .add(limited!(JobServiceServer::new(Jobs::new(
+                backing.clone(),
+                Intake::new(backing.clone(), classifier, ending.clone())
+            ))))
+            .add(limited!(StatisticsServiceServer::new(Statistics::new(
+                backing.clone()
+            ))))
             .add(limited!(QueryServiceServer::new(Queries::new(
                 backing.clone()
             ))))
@@ -89,9 +105,11 @@ impl Collector {
                 <IngestServiceServer<Ingest> as NamedService>::NAME,
                 <JobServiceServer<Jobs> as NamedService>::NAME,
                 <QueryServiceServer<Queries> as NamedService>::NAME,
+                <StatisticsServiceServer<Statistics> as NamedService>::NAME,
                 <WireServiceServer<Wires> as NamedService>::NAME,
             ],
             keep: config.retention.keep(),
+            site,
             now,
             ending,
             ready,

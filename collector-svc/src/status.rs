@@ -61,6 +61,15 @@ pub(crate) fn from_bad_request(error: &BadRequest) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
+/// What is too busy for a call, which may come again.
+pub(crate) fn busy(words: &str) -> Status {
+    let mut status = Status::unavailable(words);
+    status
+        .metadata_mut()
+        .insert(RETRY_AFTER, MetadataValue::from(2));
+    status
+}
+
 /// While the schema is not there yet.
 pub(crate) fn not_ready() -> Status {
     let mut status = Status::unavailable(

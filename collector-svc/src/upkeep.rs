@@ -1,6 +1,7 @@
 //! What runs beside the calls: migration once Postgres is there, health, partitions,
 //! retention.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdmesh_services::shutdown::Closing;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::site::Site;
 use crate::{attempt, query};
 
 /// How often Postgres is asked whether it answers. A load balancer learns of an outage
@@ -44,6 +46,8 @@ pub struct Upkeep {
     pub services: Vec<&'static str>,
     /// How long rows are kept.
     pub keep: Duration,
+    /// What the site says for itself.
+    pub site: Arc<Site>,
     /// Reads the clock.
     pub now: fn() -> OffsetDateTime,
     /// When to stop.
@@ -86,6 +90,7 @@ impl Upkeep {
                 }
             }
             self.say(!away).await;
+            self.site.refresh();
             if !away {
                 self.diagnose().await;
             }
@@ -164,7 +169,8 @@ impl Upkeep {
         let Some(found) = self.store.attempt(key).await? else {
             return Ok(());
         };
-        let diagnosed = query::diagnose_attempt(&self.store, &found, now).await?;
+        let diagnosed =
+            query::diagnose_attempt(&self.store, &found, now, &self.site.routes()).await?;
         tracing::info!(
             attempt = %attempt::written(key), class = ?diagnosed.verdict.class,
             rule = diagnosed.verdict.rule, "attempt diagnosed"

@@ -24,6 +24,8 @@ pub(crate) enum JobCommand {
     Place(PlaceArgs),
     /// Say that an attempt ended; JOB alone means its latest attempt
     End(EndArgs),
+    /// Hand in a job's own log; JOB alone means its latest attempt
+    Log(super::job_log::LogArgs),
     /// List attempts, newest first
     List(ListArgs),
     /// Show an attempt and its siblings; JOB alone means its latest attempt
@@ -235,6 +237,7 @@ pub(crate) async fn run(
             output.answer(&JobChange { job }, render::job::change)?;
         }
         JobCommand::End(args) => end(args, client, output).await?,
+        JobCommand::Log(args) => super::job_log::run(args, client, output).await?,
         JobCommand::List(args) => list(args, client, output).await?,
         JobCommand::Show(args) => {
             output.answer(&client.get_job(&args.attempt).await?, render::job::history)?;
@@ -314,7 +317,10 @@ async fn list(args: &ListArgs, client: &Client, output: &mut Output) -> Result<(
 
 /// The attempt that is meant: a job alone means its latest, or the first when
 /// the collector has not heard of it yet.
-async fn settle(selector: &AttemptSelector, client: &Client) -> Result<AttemptId, ClientError> {
+pub(crate) async fn settle(
+    selector: &AttemptSelector,
+    client: &Client,
+) -> Result<AttemptId, ClientError> {
     if !selector.is_latest() {
         return Ok(selector.or_first());
     }

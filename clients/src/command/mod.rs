@@ -1,12 +1,15 @@
 //! What each command asks and answers.
 
+pub(crate) mod advise_retry;
 pub(crate) mod classify_log;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
 pub(crate) mod failures;
 pub(crate) mod fleet;
 pub(crate) mod job;
+pub(crate) mod job_log;
 pub(crate) mod probes;
+pub(crate) mod statistics;
 pub(crate) mod wire;
 mod wire_compare;
 mod wire_watch;
@@ -49,6 +52,13 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Job(command) => job::run(command, &client, output).await,
             Command::Failures(args) => failures::run(args, &client, output).await,
             Command::Diagnose(args) => diagnose::run(args, &client, output).await,
+            Command::AdviseRetry(args) => advise_retry::run(args, &client, output).await,
+            Command::Misattribution(args) => {
+                statistics::misattribution(args, &client, output).await
+            }
+            Command::Coverage(args) => statistics::coverage(args, &client, output).await,
+            Command::Silent(args) => statistics::silent(args, &client, output).await,
+            Command::LostHours(args) => statistics::lost_hours(args, &client, output).await,
             Command::Probes(args) => probes::run(args, &client, output).await,
             Command::Fleet(args) => fleet::run(args, &client, output).await,
             Command::Wire(command) => wire::run(command, &cli.global, output).await,

@@ -2,11 +2,14 @@
 //! contract; enum values are lower snake case; an empty text of the wire is
 //! absent here.
 
+pub mod advice;
 pub mod agent;
 pub mod arguments;
 pub mod failure;
 pub mod job;
+pub mod log;
 pub mod probe;
+pub mod statistics;
 pub mod verdict;
 pub mod wire;
 

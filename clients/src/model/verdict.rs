@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::failure::{ChainStep, Failure, errno_name};
 use super::job::Job;
+use super::log::LogVerdict;
 use super::{Layer, Verb, moment_or_mark, present, text, wire_enum};
 use crate::error::ClientError;
 use crate::moment::Moment;
@@ -131,6 +132,8 @@ pub struct Diagnosis {
     /// Calls on the attempt's hosts, while it ran, that the kernel hid from the
     /// probes.
     pub unseen: u64,
+    /// What the job's own logs say beside the verdict; absent: none came.
+    pub log: Option<LogVerdict>,
 }
 
 impl Verdict {
@@ -199,6 +202,7 @@ impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
             failures,
             totals: answer.totals.into_iter().map(Into::into).collect(),
             unseen: answer.unseen,
+            log: answer.log.map(Into::into),
         })
     }
 }

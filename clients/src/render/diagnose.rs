@@ -3,6 +3,7 @@
 
 use rdmesh_client::Moment;
 use rdmesh_client::model::failure::ChainStep;
+use rdmesh_client::model::log::{LogAgreement, LogVerdict};
 use rdmesh_client::model::verdict::{Confidence, Diagnosis, Verdict, VerdictClass};
 use rdmesh_client::model::{Layer, Verb};
 
@@ -171,6 +172,7 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
                 .map(|at| format!("{} ({})", at.to_millis_text(), ago(at, now)).into()),
         ),
         ("confidence", Some(confidence)),
+        ("log", diagnosis.log.as_ref().map(log)),
         (
             "who to call",
             verdict
@@ -190,6 +192,27 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
         }
     }
     table.to_text(style)
+}
+
+/// What the job's own logs say, beside the cause.
+fn log(log: &LogVerdict) -> Cell {
+    let beside = match (log.misattributed, log.agreement) {
+        (true, _) => "misattributed: the kernel shows another cause",
+        (_, LogAgreement::Agrees) => "the same",
+        (_, LogAgreement::Consequence) => "what such a cause brings about",
+        (_, LogAgreement::Disagrees) => "another cause",
+        (_, LogAgreement::Silent) => "no cause",
+        (_, LogAgreement::Alone) => "the only one that tells a cause",
+        (_, LogAgreement::Unspecified | LogAgreement::Newer(_)) => "",
+    };
+    let text = match beside {
+        "" => log.class.name().to_owned(),
+        beside => format!("{} ({beside})", log.class.name()),
+    };
+    match log.misattributed || log.agreement == LogAgreement::Disagrees {
+        true => Cell::inked(Ink::Warning, text),
+        false => text.into(),
+    }
 }
 
 /// The first ranks, and how many more there are as far as is known.
@@ -363,6 +386,16 @@ mod tests {
             text.contains("of this attempt, at least: the kernel hid 31 calls\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_log_that_says_network_is_contradicted() {
+        let shown = shown(&samples::misattributed());
+        assert!(
+            shown.contains("misattributed: the kernel shows another cause"),
+            "{shown}"
+        );
+        insta::assert_snapshot!(shown);
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Answers as text for people. Pure: an answer and a style in, text out.
 
 pub(crate) mod asked;
+pub(crate) mod advice;
 pub(crate) mod classify_log;
 pub(crate) mod diagnose;
 pub(crate) mod error;
 pub(crate) mod failures;
 pub(crate) mod fleet;
 pub(crate) mod job;
+pub(crate) mod job_log;
 pub(crate) mod printable;
 pub(crate) mod probes;
+pub(crate) mod statistics;
 pub(crate) mod table;
 pub(crate) mod wires;
 pub(crate) mod wires_watch;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rdmesh_proto::collector::v1 as wire;
 use rdmesh_proto::collector::v1::job_service_server::{JobService, JobServiceServer};
 use rdmesh_proto::collector::v1::query_service_server::{QueryService, QueryServiceServer};
+use rdmesh_proto::collector::v1::statistics_service_server::StatisticsServiceServer;
 use rdmesh_proto::collector::v1::wire_service_server::{WireService, WireServiceServer};
 use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1 as tracer;
@@ -38,10 +39,14 @@ pub(crate) struct State {
     pub(crate) windows: Vec<wire::WatchWiresResponse>,
     /// No wire fits what a watcher asks for.
     pub(crate) no_wire: bool,
+    /// The last log that came, its source first.
+    pub(crate) last_log: Option<(wire::JobLogSource, Vec<u8>)>,
+    /// The last time for which shares were asked.
+    pub(crate) last_ended: Option<common::TimeRange>,
 }
 
 #[derive(Clone)]
-struct Service(Arc<Mutex<State>>);
+pub(crate) struct Service(Arc<Mutex<State>>);
 
 /// The running fake; stops when dropped.
 pub(crate) struct Fake {
@@ -98,6 +103,7 @@ impl Fake {
                 let server = tonic::transport::Server::builder()
                     .add_service(JobServiceServer::new(service.clone()))
                     .add_service(QueryServiceServer::new(service.clone()))
+                    .add_service(StatisticsServiceServer::new(service.clone()))
                     .add_service(WireServiceServer::new(service))
                     .serve_with_incoming(incoming());
                 tokio::select! {
@@ -132,7 +138,7 @@ impl Drop for Fake {
 }
 
 impl Service {
-    fn enter(&self) -> Result<MutexGuard<'_, State>, Status> {
+    pub(crate) fn enter(&self) -> Result<MutexGuard<'_, State>, Status> {
         let mut state = self.0.lock().unwrap();
         state.calls += 1;
         if state.refusals > 0 {
@@ -240,6 +246,34 @@ impl JobService for Service {
         }))
     }
 
+    async fn submit_job_log(
+        &self,
+        request: Request<tonic::Streaming<wire::SubmitJobLogRequest>>,
+    ) -> Answer<wire::SubmitJobLogResponse> {
+        use wire::submit_job_log_request::Item;
+        let mut messages = request.into_inner();
+        let (mut source, mut bytes) = (wire::JobLogSource::default(), Vec::new());
+        while let Some(message) = messages.message().await? {
+            match message.item {
+                Some(Item::Source(told)) => source = told,
+                Some(Item::Data(data)) => bytes.extend_from_slice(&data),
+                None => {}
+            }
+        }
+        let log = wire::JobLog {
+            attempt: source.attempt.clone(),
+            name: source.name.clone(),
+            bytes: u64::try_from(bytes.len()).unwrap(),
+            class: wire::LogClass::CannotTell.into(),
+            ..wire::JobLog::default()
+        };
+        self.enter()?.last_log = Some((source, bytes));
+        Ok(Response::new(wire::SubmitJobLogResponse {
+            log: Some(log),
+            repeated: false,
+        }))
+    }
+
     async fn list_jobs(
         &self,
         request: Request<wire::ListJobsRequest>,
@@ -315,6 +349,22 @@ impl QueryService for Service {
             verdict: Some(verdict),
             failures: vec![failure(0)],
             ..wire::DiagnoseResponse::default()
+        }))
+    }
+
+    async fn advise_retry(
+        &self,
+        request: Request<wire::AdviseRetryRequest>,
+    ) -> Answer<wire::AdviseRetryResponse> {
+        let request = request.into_inner();
+        let state = self.enter()?;
+        let job = find(&state, &request.job_id, request.requeue, request.restart)?;
+        Ok(Response::new(wire::AdviseRetryResponse {
+            attempt: job.attempt,
+            advice: wire::RetryAdvice::RetryWithoutHosts.into(),
+            hosts: vec!["gpu-01".into()],
+            reason: "the cause sits on gpu-01".into(),
+            ..wire::AdviseRetryResponse::default()
         }))
     }
 

@@ -6,6 +6,8 @@
 mod answers;
 mod classify_log;
 mod fake;
+mod fake_statistics;
+mod logs;
 mod process;
 mod run;
 mod watch;

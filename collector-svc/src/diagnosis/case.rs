@@ -5,7 +5,7 @@ use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::{CoSignalKind, MissingReason};
 use time::OffsetDateTime;
 
-use crate::diagnosis::Arguments;
+use crate::diagnosis::{Arguments, LogEvidence};
 
 /// One attempt and everything that is known around it.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +39,8 @@ pub struct Case {
     pub signals: Vec<Signal>,
     /// Shaping of those hosts.
     pub shaping: Vec<Shaping>,
+    /// What its own logs say; none: none came.
+    pub log: Option<LogEvidence>,
 }
 
 impl Case {

@@ -3,6 +3,7 @@
 use rdmesh_proto::collector::v1::{Confidence, JobState, VerdictClass};
 use rdmesh_store::errno;
 
+use crate::diagnosis::log::weigh_log;
 use crate::diagnosis::outline::from_chain;
 use crate::diagnosis::rules::{self, Finding};
 use crate::diagnosis::select::{self, Deciding};
@@ -34,6 +35,7 @@ pub fn verdict(case: &Case) -> Verdict {
     state_shaping(&mut verdict, case);
     weigh_outcome(&mut verdict, case);
     weigh_times(&mut verdict, case);
+    weigh_log(&mut verdict, case);
     let decided = !verdict.function.is_empty();
     verdict.unwatched = watch::unwatched(case, decided.then_some(verdict.verb));
     verdict.failures_looked_at = u64::try_from(case.chains.len()).unwrap_or(u64::MAX);

@@ -14,9 +14,12 @@
 
 mod arguments;
 mod case;
+mod counted;
 mod describe;
+mod log;
 mod meanings;
 mod outline;
+mod retry;
 mod rules;
 mod select;
 mod shaping;
@@ -30,6 +33,10 @@ pub use case::{
     Ambiguous, Case, Chain, ChainFlags, HostWatch, HostWorld, ProbeState, Probes, Shaping, Signal,
     Step, Total, WatchedProbe,
 };
+pub use counted::told_by;
 pub use describe::verdict as diagnose;
+pub use log::{LogEvidence, LogOpinion, LoggedLine, kernel_verb};
+pub(crate) use meanings::class_name;
 pub use meanings::{Meaning, Meanings};
+pub use retry::{Advice, Past, advise};
 pub use verdict::Verdict;

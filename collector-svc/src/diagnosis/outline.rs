@@ -45,6 +45,7 @@ pub(super) fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confide
         chain: chain.steps.clone(),
         failures_looked_at: 0,
         failures_total: 0,
+        log: None,
         errno_name,
     }
 }
@@ -103,5 +104,6 @@ pub(super) fn nothing(class: VerdictClass) -> Verdict {
         chain: Vec::new(),
         failures_looked_at: 0,
         failures_total: 0,
+        log: None,
     }
 }

@@ -4,7 +4,7 @@ use rdmesh_proto::collector::v1::{Confidence, VerdictClass};
 use rdmesh_proto::common::v1::{Layer, Verb};
 use time::OffsetDateTime;
 
-use crate::diagnosis::{Chain, Step};
+use crate::diagnosis::{Chain, LogOpinion, Step};
 
 /// The names are those of gRPC, JSON and SQL.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +53,8 @@ pub struct Verdict {
     pub failures_looked_at: u64,
     /// Failures that the attempt has.
     pub failures_total: u64,
+    /// What the job's own logs say beside it; none: none came.
+    pub log: Option<LogOpinion>,
 }
 
 impl Verdict {

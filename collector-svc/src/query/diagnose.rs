@@ -9,7 +9,7 @@ use rdmesh_proto::collector::v1::{
 use rdmesh_proto::common::v1::{IdentitySource, Layer, Verb};
 use rdmesh_proto::tracer::v1::{ChainStep, CoSignalKind, Inventory, ProbeReport, ProbeState};
 use rdmesh_store::evidence::{
-    HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, StoredVerdict,
+    Counted, HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, StoredVerdict,
     Total as StoredTotal,
 };
 use rdmesh_store::jobs::Attempt;
@@ -23,6 +23,8 @@ use crate::diagnosis::{
     Signal, Step, Total, Verdict, WatchedProbe,
 };
 use crate::ingest::marks::{self, Weight};
+use crate::query::{counted, log};
+use crate::site::Routes;
 use crate::{names, times};
 
 /// Failures that a diagnosis looks at, the first by time: what decides comes first, and
@@ -53,7 +55,8 @@ pub struct Diagnosed {
     pub unseen: u64,
 }
 
-/// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict.
+/// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict. Whom to
+/// call the site says, where it does.
 ///
 /// # Errors
 /// When Postgres is away.
@@ -61,6 +64,7 @@ pub async fn diagnose_attempt(
     store: &Store,
     attempt: &Attempt,
     now: OffsetDateTime,
+    routes: &Routes,
 ) -> Result<Diagnosed, StoreError> {
     let key = &attempt.key;
     let filter = FailureFilter {
@@ -101,6 +105,7 @@ pub async fn diagnose_attempt(
         .await?;
     let ambiguous = store.ambiguous_of(key).await?;
     let shaping = store.shaping_of(key, &hosts, from, to).await?;
+    let logs = store.logs_of(key).await?;
     let case = Case {
         attempt: attempt::written(key),
         state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
@@ -116,13 +121,18 @@ pub async fn diagnose_attempt(
         ambiguous: ambiguous.into_iter().map(shared).collect(),
         signals: signals.into_iter().map(signal).collect(),
         shaping: shaping.into_iter().map(|s| shaped(s, unclear)).collect(),
+        log: log::evidence(&logs),
     };
     let unseen = case
         .hosts
         .iter()
         .fold(0_u64, |sum, watch| sum.saturating_add(watch.unseen));
-    let verdict = diagnosis::diagnose(&case);
-    store.keep_verdict(key, &stored(&verdict), now).await?;
+    let mut verdict = diagnosis::diagnose(&case);
+    if let Some(team) = routes.team(verdict.class) {
+        team.clone_into(&mut verdict.route_to);
+    }
+    let stored = stored(&verdict, counted::of(&verdict, case.signals.len()));
+    store.keep_verdict(key, &stored, now).await?;
     Ok(Diagnosed {
         verdict,
         failures,
@@ -345,7 +355,7 @@ fn small(value: i32) -> i16 {
     i16::try_from(value).unwrap_or(0)
 }
 
-fn stored(verdict: &Verdict) -> StoredVerdict {
+fn stored(verdict: &Verdict, counted: Counted) -> StoredVerdict {
     StoredVerdict {
         class: class_name(verdict.class),
         layer: small(verdict.layer.into()),
@@ -368,6 +378,7 @@ fn stored(verdict: &Verdict) -> StoredVerdict {
         next_steps: verdict.next_steps.clone(),
         failures_looked_at: signed(verdict.failures_looked_at),
         failures_total: signed(verdict.failures_total),
+        counted,
     }
 }
 

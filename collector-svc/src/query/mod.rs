@@ -1,11 +1,16 @@
 //! `rdmesh.collector.v1.QueryService`: what people and programs ask.
 
+mod advise;
 mod agents;
 mod asked;
+mod counted;
 mod diagnose;
 mod failures;
+mod log;
 pub(crate) mod page;
 mod service;
+mod statistics;
 
 pub use diagnose::{Diagnosed, diagnose_attempt};
 pub use service::Queries;
+pub use statistics::Statistics;

@@ -3,14 +3,15 @@
 use prost::Message;
 use rdmesh_proto::collector::v1::query_service_server::QueryService;
 use rdmesh_proto::collector::v1::{
-    DiagnoseRequest, DiagnoseResponse, GetHostProbesRequest, GetHostProbesResponse,
-    ListAgentsRequest, ListAgentsResponse, ListFailuresRequest, ListFailuresResponse,
+    AdviseRetryRequest, AdviseRetryResponse, DiagnoseRequest, DiagnoseResponse,
+    GetHostProbesRequest, GetHostProbesResponse, ListAgentsRequest, ListAgentsResponse,
+    ListFailuresRequest, ListFailuresResponse,
 };
 use rdmesh_proto::tracer::v1::ProbeReport;
 use tonic::{Request, Response, Status};
 
 use crate::backing::Backing;
-use crate::query::{agents, diagnose, failures, page};
+use crate::query::{advise, agents, diagnose, failures, log, page};
 use crate::{attempt, jobs, status, times};
 
 /// Agents of a page unless asked for otherwise.
@@ -72,20 +73,36 @@ impl QueryService for Queries {
         let (found, _) =
             jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
         let now = self.backing.now();
-        let diagnosed = diagnose::diagnose_attempt(store, &found, now)
+        let routes = self.backing.site().routes();
+        let mut diagnosed = diagnose::diagnose_attempt(store, &found, now, &routes)
             .await
             .map_err(|e| status::from_store(&e))?;
         let job = jobs::with_placements(store, found).await?;
         let failures = diagnosed.failures.into_iter().take(FAILURES_WITH_VERDICT);
         let totals = diagnosed.totals.into_iter().take(TOTALS_WITH_VERDICT);
         let share = PAGE_MAX_BYTES / 2;
+        let log = diagnosed.verdict.log.take().map(log::to_proto);
         Ok(Response::new(DiagnoseResponse {
             job: Some(job),
             verdict: Some(diagnose::verdict_to_proto(diagnosed.verdict)),
             failures: page::fitting(failures.map(failures::to_proto), share),
             totals: page::fitting(totals.map(diagnose::total_to_proto), share),
             unseen: diagnosed.unseen,
+            log,
         }))
+    }
+
+    async fn advise_retry(
+        &self,
+        request: Request<AdviseRetryRequest>,
+    ) -> Result<Response<AdviseRetryResponse>, Status> {
+        let request = request.into_inner();
+        let store = self.backing.store()?;
+        let (found, _) =
+            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
+        let routes = self.backing.site().routes();
+        let advice = advise::on_attempt(store, &found, self.backing.now(), &routes).await;
+        Ok(Response::new(advice.map_err(|e| status::from_store(&e))?))
     }
 
     async fn list_agents(

@@ -4,8 +4,10 @@
 
 mod doubts;
 mod goldens;
+mod logs;
 mod made;
 mod memory;
 mod outcome;
+mod retry;
 mod rules;
 mod unwatched;

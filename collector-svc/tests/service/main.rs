@@ -8,6 +8,7 @@ mod clocks;
 mod ingest;
 mod jobs;
 mod load;
+mod logs;
 mod made;
 mod many;
 mod odd_values;

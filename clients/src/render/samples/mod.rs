@@ -1,6 +1,8 @@
 //! Answers for goldens, built as the collector sends them.
 
 mod fleet;
+mod logs;
+pub(crate) mod statistics;
 pub(crate) mod wires;
 
 use rdmesh_client::Moment;
@@ -13,6 +15,7 @@ use rdmesh_proto::tracer::v1 as tracer;
 use time::macros::datetime;
 
 pub(crate) use fleet::{agents, probes};
+pub(crate) use logs::{advice, submitted_log};
 
 /// 2026-01-31 14:05:00.123456 UTC.
 const FAILED_AT: prost_types::Timestamp = prost_types::Timestamp {
@@ -293,6 +296,21 @@ pub(crate) fn diagnosis() -> Diagnosis {
         .map(|step| total("gpu-01", step, 100_000))
         .collect();
     answer(wire_verdict(), totals)
+}
+
+/// The same with a log that files it under the network.
+pub(crate) fn misattributed() -> Diagnosis {
+    let log = logs::misattributing();
+    let mut verdict = wire_verdict();
+    verdict.against.push(log.statement.clone());
+    wire::DiagnoseResponse {
+        job: Some(wire_job()),
+        verdict: Some(verdict),
+        log: Some(log),
+        ..wire::DiagnoseResponse::default()
+    }
+    .try_into()
+    .unwrap()
 }
 
 pub(crate) fn cannot_tell() -> Diagnosis {

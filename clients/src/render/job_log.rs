@@ -1,0 +1,140 @@
+//! `rdmesh job log`: what the collector kept of a log.
+
+use rdmesh_client::Moment;
+use rdmesh_client::model::log::{LogClass, LogLine, SubmittedLog};
+
+use super::printable::printable;
+use super::table::{Cell, Column, Table};
+use super::wrap::wrap;
+use super::{Ink, Style, note};
+
+const COLUMNS: [Column; 6] = [
+    Column::fixed("CLASS"),
+    Column::name("VERB"),
+    Column::name("ERROR"),
+    Column::number("LINES"),
+    Column::number("FIRST"),
+    Column::prose("TEXT", 24).dear(0),
+];
+
+/// The line that decides first, then what else the log tells.
+pub(crate) fn text(log: &SubmittedLog, style: &Style, _now: Moment) -> String {
+    let (ink, headline) = match (&log.decision, &log.excluded, &log.consequence) {
+        (Some(line), _, _) => (
+            Ink::Bad,
+            format!("{}: decided by line {}", log.class.name(), line.line),
+        ),
+        (None, Some(line), _) => (
+            Ink::Warning,
+            format!(
+                "No line tells a cause; only calls failed that never decide (line {})",
+                line.line
+            ),
+        ),
+        (None, None, Some(line)) => (
+            Ink::Warning,
+            format!(
+                "No line tells a cause; line {} tells what followed from one, which stands in the \
+                 log of another rank",
+                line.line
+            ),
+        ),
+        (None, None, None) => (Ink::Warning, "No line tells a cause".to_owned()),
+    };
+    let columns = style.prose_columns();
+    let attempt = printable(&log.attempt.to_string());
+    let mut out = String::new();
+    for line in wrap(&format!("{attempt}: {headline}"), "", columns).lines() {
+        out.push_str(&style.paint(ink, line));
+        out.push('\n');
+    }
+    let shown = log.decision.iter().chain(&log.causes);
+    let shown: Vec<&LogLine> = match log.decision {
+        Some(_) => shown.collect(),
+        None => log.excluded.iter().chain(&log.consequence).collect(),
+    };
+    if !shown.is_empty() {
+        out.push('\n');
+        out.push_str(&table(&shown, style));
+    }
+    out.push('\n');
+    out.push_str(&counted(log, columns));
+    if log.causes_left_out > 0 {
+        let more = format!(
+            "{} more kinds of causes were not kept.",
+            log.causes_left_out
+        );
+        out.push_str(&note(&more, style));
+    }
+    if log.repeated {
+        out.push_str(&note(
+            "The same log had come before; nothing changed.",
+            style,
+        ));
+    }
+    for mark in &log.marks {
+        out.push_str(&note(&printable(mark), style));
+    }
+    out
+}
+
+fn table(lines: &[&LogLine], style: &Style) -> String {
+    let mut table = Table::new(&COLUMNS);
+    let or_dash = |text: Option<&String>| text.map_or_else(|| "-".to_owned(), |t| printable(t));
+    for line in lines {
+        table.row([
+            Cell::from(line.class.name()),
+            or_dash(line.verb.as_ref()).into(),
+            or_dash(line.errno_name.as_ref().or(line.status.as_ref())).into(),
+            line.count.to_string().into(),
+            line.line.to_string().into(),
+            printable(&line.text).into(),
+        ]);
+    }
+    table.to_text(style)
+}
+
+fn counted(log: &SubmittedLog, columns: usize) -> String {
+    let counts: Vec<String> = log
+        .counts
+        .iter()
+        .filter(|count| !matches!(count.class, LogClass::Unspecified))
+        .map(|count| format!("{} {}", count.class.name(), count.lines))
+        .collect();
+    let counts = match counts.is_empty() {
+        true => String::new(),
+        false => format!(": {}", counts.join(", ")),
+    };
+    let said = format!(
+        "{} of {} lines tell something{counts}. {} bytes were read; what they say is kept, the log \
+         is not.",
+        log.matched, log.lines, log.bytes
+    );
+    wrap(&said, "", columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::samples;
+
+    #[test]
+    fn the_deciding_line_stands_first() {
+        let shown = text(&samples::submitted_log(), &Style::PLAIN, samples::now());
+        insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn a_log_without_a_cause_says_what_it_has() {
+        let mut log = samples::submitted_log();
+        log.excluded = log.decision.take();
+        log.causes.clear();
+        log.repeated = true;
+        insta::assert_snapshot!(text(&log, &Style::PLAIN, samples::now()));
+    }
+
+    #[test]
+    fn json_names_are_stable() {
+        insta::assert_snapshot!(crate::output::json(&samples::submitted_log()).unwrap());
+    }
+}
