@@ -43,6 +43,7 @@ lint:
 	@tests/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	cargo clippy --release --locked -p rdmesh-shaper --no-default-features --all-targets -- -D warnings
 	cargo deny --log-level error check bans licenses sources
 
 fmt:

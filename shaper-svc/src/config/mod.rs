@@ -364,18 +364,22 @@ mod tests {
 
     #[test]
     fn wires_that_share_a_port_are_named() {
+        let ports = |from: &str, to: &str| format!("in_port = \"{from}\"\n out_port = \"{to}\"");
+        let second = "in_port = \"b\"\n        out_port = \"a\"";
         for (from, to, field) in [
-            ("name = \"back\"", "name = \"vf0\"", "wires[1].name"),
-            ("in_port = \"b\"", "in_port = \"a\"", "wires[1].in_port"),
-            ("out_port = \"a\"", "out_port = \"b\"", "wires[1].out_port"),
+            ("name = \"back\"", "name = \"vf0\"".to_owned(), "name"),
+            (second, ports("a", "c"), "in_port"),
+            (second, ports("c", "b"), "out_port"),
         ] {
-            let message = config(&TWO.replacen(from, to, 1)).unwrap_err();
-            // A wire from a port to itself is refused before the clash is seen.
-            assert!(
-                message.contains(field) || message.contains("wires[1]"),
-                "{message}"
-            );
+            let message = config(&TWO.replacen(from, &to, 1)).unwrap_err();
+            let field = format!("`wires[1].{field}`");
+            assert!(message.contains(&field), "{message}");
+            assert!(message.contains("wires[0] (vf0)"), "{message}");
         }
+        let to_itself = TWO.replacen(second, &ports("a", "a"), 1);
+        let message = config(&to_itself).unwrap_err();
+        assert!(message.contains("`wires[1].out_port`"), "{message}");
+        assert!(message.contains("another port than in_port"), "{message}");
     }
 
     #[test]
