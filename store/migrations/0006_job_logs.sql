@@ -221,7 +221,8 @@ SELECT a.job_id AS job_id,
        rdmesh_store.state_name(a.state) AS state,
        a.started_at AS started_at,
        a.ended_at AS ended_at,
-       v.job_id IS NOT NULL AS diagnosed,
+       -- A verdict from before this migration counts nothing; it is made anew when asked for.
+       COALESCE(v.told_by <> '', false) AS diagnosed,
        COALESCE(v.class, '') AS class,
        COALESCE(v.told_by, '') AS told_by,
        COALESCE(v.lost_class, '') AS lost_class,
@@ -248,7 +249,7 @@ CROSS JOIN LATERAL (
            END AS gpu_hours
 ) h
 WHERE a.told AND a.ended_at IS NOT NULL
-  AND (a.state IN (4, 6, 7, 8) OR a.state = 5 AND v.told_by <> 'nothing');
+  AND (a.state IN (4, 6, 7, 8) OR a.state = 5 AND v.told_by NOT IN ('', 'nothing'));
 
 COMMENT ON VIEW rdmesh.judged_attempts IS 'Attempts that ended badly (failed, timeout, out_of_memory, node_fail, and those cancelled ones for which a cause was found), with what the shares count of each.';
 COMMENT ON COLUMN rdmesh.judged_attempts.job_id IS 'The scheduler''s job id.';

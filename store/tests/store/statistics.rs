@@ -286,6 +286,9 @@ async fn attempts_are_counted_when_they_ended_badly_and_hours_where_they_are_kno
     // Ranks stand for GPUs that nobody told.
     put(&db, 7, &told).await;
     db.sql("UPDATE rdmesh_store.placements SET gpus = '{}', ranks = '{0,1}' WHERE job_id = '7'");
+    // Its verdict is from before anything was counted.
+    put(&db, 9, &told).await;
+    db.sql("UPDATE rdmesh_store.verdicts SET told_by = '' WHERE job_id = '9'");
     // It ended before it started.
     put(&db, 8, &told).await;
     db.sql("UPDATE rdmesh_store.attempts SET started_at = ended_at + interval '1 h' WHERE job_id = '8'");
@@ -294,13 +297,13 @@ async fn attempts_are_counted_when_they_ended_badly_and_hours_where_they_are_kno
             "SELECT job_id, gpus, round(gpu_hours, 1), diagnosed FROM rdmesh.judged_attempts
              WHERE job_id <> '2' ORDER BY job_id"
         ),
-        "1|8|16.0|t\n5|||t\n6|8|16.0|f\n7|2|4.0|t\n8|8||t"
+        "1|8|16.0|t\n5|||t\n6|8|16.0|f\n7|2|4.0|t\n8|8||t\n9|8|16.0|f"
     );
     assert_eq!(
         db.read("SELECT string_agg(job_id, ',' ORDER BY job_id) FROM rdmesh.judged_attempts"),
-        "1,2,5,6,7,8"
+        "1,2,5,6,7,8,9"
     );
-    assert_eq!(db.store.undiagnosed_in(EVER).await.unwrap(), 1);
+    assert_eq!(db.store.undiagnosed_in(EVER).await.unwrap(), 2);
     let lost = db.store.lost_hours(EVER).await.unwrap();
     assert_eq!(
         (lost.len(), lost[0].share.attempts, lost[0].share.unmeasured),
