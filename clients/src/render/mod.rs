@@ -1,7 +1,7 @@
 //! Answers as text for people. Pure: an answer and a style in, text out.
 
-pub(crate) mod asked;
 pub(crate) mod advice;
+pub(crate) mod asked;
 pub(crate) mod classify_log;
 pub(crate) mod diagnose;
 pub(crate) mod error;

@@ -1,4 +1,5 @@
-//! What schedulers run at both ends of a job, with what a real Slurm 22.05 gave them.
+//! What schedulers run at both ends of a job: with what a real Slurm 22.05 gave, and with
+//! pods as the Kubernetes API (v1) writes them.
 
 use anyhow::{Context, Result};
 use rdmesh_lab::lab::Lab;
@@ -169,7 +170,10 @@ async fn slurm_that_requeues_a_job_ends_the_attempt_that_ran() -> Result<()> {
     slurm.runs("epilog-requeued.env").await?;
     let ended = job_that(&lab, "4711/0", |job| job["state"] == "cancelled").await?;
     assert_eq!(ended["exit_reason"], "requeued", "{ended}");
-    assert!(job(&lab, "4711/1").await?.is_none(), "no attempt is invented");
+    assert!(
+        job(&lab, "4711/1").await?.is_none(),
+        "no attempt is invented"
+    );
     Ok(())
 }
 
@@ -184,5 +188,82 @@ async fn slurm_never_waits_for_a_collector_that_is_away() -> Result<()> {
         Ok(log.contains("127.0.0.1:1").then_some(log))
     })
     .await?;
+    Ok(())
+}
+
+/// kubectl as far as the watcher sees it: a watch that ends, the pods there are, and an
+/// Event that is made.
+const PLAYED_KUBECTL: &str = r#"#!/bin/sh
+case "$*" in
+*--watch*) cat "$KUBE_PLAYED/events" ;;
+"get pods"*) cat "$KUBE_PLAYED/pods" ;;
+"create -f -") cat >>"$KUBE_PLAYED/made" ;;
+*) exit 1 ;;
+esac
+"#;
+
+/// Runs the watcher over a recorded watch; what it made.
+async fn watches(lab: &Lab, directory: &Path, recorded: u32) -> Result<Vec<Value>> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/kubernetes");
+    for what in ["events", "pods"] {
+        let from = sources.join(format!("recorded/{what}-{recorded}.json"));
+        fs::copy(from, directory.join(what))?;
+    }
+    fs::write(directory.join("made"), "")?;
+    let path = format!("{}:/usr/bin:/bin", directory.display());
+    let output = tokio::process::Command::new(sources.join("rdmesh-watch-pods"))
+        .env_clear()
+        .env("PATH", path)
+        .env("RDMESH_COLLECTOR", lab.collector().address())
+        .env("RDMESH_SETTLE_SECONDS", "0")
+        .env("KUBE_PLAYED", directory)
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    anyhow::ensure!(output.status.success() && said.is_empty(), "{said}");
+    let made = fs::read(directory.join("made"))?;
+    let made = serde_json::Deserializer::from_slice(&made).into_iter();
+    Ok(made.collect::<Result<_, _>>()?)
+}
+
+#[tokio::test]
+async fn kubernetes_pods_are_told_and_a_verdict_stands_beside_the_failed_one() -> Result<()> {
+    const POD: &str = "pod:5f7c1d2e-9a44-4b0e-8a5e-0d6b1a2c3d4e";
+    let lab = Lab::start(Progress::Quiet).await?;
+    let directory = lab.directory().join("kubernetes");
+    fs::create_dir(&directory)?;
+    let kubectl = directory.join("kubectl");
+    fs::write(&kubectl, PLAYED_KUBECTL)?;
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755))?;
+    symlink(programs::find("rdmesh")?, directory.join("rdmesh"))?;
+
+    let made = watches(&lab, &directory, 1).await?;
+    let failed = job(&lab, POD).await?.context("the pod's job")?;
+    assert_eq!(failed["state"], "out_of_memory", "{failed}");
+    assert_eq!(failed["exit_code"], 137);
+    assert_eq!(failed["exit_reason"], "OOMKilled");
+    assert_eq!(failed["started_at"], "2026-11-30T07:00:05Z");
+    assert_eq!(failed["ended_at"], "2026-11-30T07:10:00Z");
+    assert_eq!(failed["placements"][0]["host"], "gpu-01");
+    let [event] = made.as_slice() else {
+        anyhow::bail!("one Event, told once: {made:?}");
+    };
+    assert_eq!(event["involvedObject"]["name"], "train-a");
+    assert_eq!(event["metadata"]["namespace"], "training");
+    let message = event["message"].as_str().context("message")?;
+    assert!(message.starts_with("cannot_tell: "), "{message}");
+    assert!(message.ends_with(&format!("More: rdmesh diagnose {POD}")));
+    let group = job(&lab, "llama-7").await?.context("the group's job")?;
+    assert_eq!(group["state"], "running", "one of its two pods is at work");
+    assert_eq!(group["placements"].as_array().map(Vec::len), Some(2));
+
+    // The watch began again: nothing is told twice, and the group ends with its last pod.
+    let made = watches(&lab, &directory, 2).await?;
+    assert_eq!(made, Vec::<Value>::new());
+    let again = job(&lab, POD).await?.context("the pod's job")?;
+    assert_eq!(again["ended_at"], failed["ended_at"]);
+    let group = job(&lab, "llama-7").await?.context("the group's job")?;
+    assert_eq!(group["state"], "completed", "{group}");
+    assert_eq!(group["ended_at"], "2026-11-30T07:21:00Z");
     Ok(())
 }
