@@ -395,7 +395,7 @@ mod tests {
             shown.contains("misattributed: the kernel shows another cause"),
             "{shown}"
         );
-        insta::assert_snapshot!(shown);
+        assert!(shown.contains("  - misattribution: "), "{shown}");
     }
 
     #[test]

@@ -121,7 +121,19 @@ mod tests {
     #[test]
     fn the_deciding_line_stands_first() {
         let shown = text(&samples::submitted_log(), &Style::PLAIN, samples::now());
-        insta::assert_snapshot!(shown);
+        assert!(
+            shown.starts_with("4711/1: syscall: decided by line 7\n"),
+            "{shown}"
+        );
+        for part in [
+            "ibv_reg_mr",
+            "EFAULT",
+            "IBV_EVENT_PORT_ERR",
+            "2 more kinds of causes",
+        ] {
+            assert!(shown.contains(part), "{part} is missing in {shown}");
+        }
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
     }
 
     #[test]
@@ -130,11 +142,22 @@ mod tests {
         log.excluded = log.decision.take();
         log.causes.clear();
         log.repeated = true;
-        insta::assert_snapshot!(text(&log, &Style::PLAIN, samples::now()));
+        let shown = text(&log, &Style::PLAIN, samples::now());
+        assert!(shown.contains("never decide (line 7)"), "{shown}");
+        assert!(
+            shown.contains("had come before; nothing changed"),
+            "{shown}"
+        );
     }
 
     #[test]
     fn json_names_are_stable() {
-        insta::assert_snapshot!(crate::output::json(&samples::submitted_log()).unwrap());
+        let json = crate::output::json(&samples::submitted_log()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["class"], "syscall");
+        assert_eq!(json["decision"]["errno_name"], "EFAULT");
+        assert_eq!(json["causes_left_out"], 2);
+        assert_eq!(json["attempt"]["id"], "4711/1");
+        assert_eq!(json["repeated"], false);
     }
 }

@@ -188,7 +188,20 @@ mod tests {
             shown(&samples::silent(), silent),
             shown(&samples::lost_hours(), lost_hours),
         ];
-        insta::assert_snapshot!(all.join("---\n"));
+        let shown = all.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+        for (text, part) in shown.iter().zip([
+            "25.0 % of them, 40.0 % of their GPU hours.",
+            "Probes cover 90 of 100 failing calls that logs tell: 90.0 % of them",
+            "have no other signal: 96.0 % of them",
+            "1000.0 GPU hours were lost with 100 attempts; 90.0 % of them",
+        ]) {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+        assert!(
+            shown[0].contains("3 attempts without a verdict"),
+            "{}",
+            shown[0]
+        );
     }
 
     #[test]
@@ -201,11 +214,23 @@ mod tests {
                 silent,
             ),
         ];
-        insta::assert_snapshot!(all.join("---\n"));
+        assert_eq!(
+            all,
+            [
+                "No log tells a failing call that is counted.\n",
+                "The kernel shows a failing call for no attempt.\n"
+            ]
+        );
     }
 
     #[test]
     fn json_names_are_stable() {
-        insta::assert_snapshot!(crate::output::json(&samples::lost_hours()).unwrap());
+        let json = crate::output::json(&samples::lost_hours()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["rows"][0]["class"], "driver");
+        assert_eq!(json["rows"][0]["told_by"], "kernel");
+        assert_eq!(json["rows"][0]["gpu_hours"], 900.0);
+        assert_eq!(json["covered"]["of_gpu_hours"], 0.9);
+        assert_eq!(json["undiagnosed"], 0);
     }
 }
