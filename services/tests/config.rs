@@ -258,16 +258,30 @@ fn a_named_file_must_exist() {
 }
 
 #[test]
-fn a_huge_file_is_refused_unread() {
-    let file = file(&"#".repeat((1 << 20) + 1));
-    let error = load_from::<Example>(&args(Some(&file), &[]), &[], []).unwrap_err();
-    assert!(matches!(
-        error,
-        ConfigError::TooLarge {
-            bytes: 1_048_577,
-            ..
-        }
-    ));
+fn a_huge_file_is_refused() {
+    let whole = file(&"#".repeat(1 << 20));
+    load_from::<Example>(&args(Some(&whole), &[]), &[], []).unwrap();
+    let huge = file(&"#".repeat((1 << 20) + 1));
+    let error = load_from::<Example>(&args(Some(&huge), &[]), &[], []).unwrap_err();
+    assert!(matches!(error, ConfigError::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn regression_a_file_without_an_end_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let endless = directory.path().join("endless.toml");
+    std::os::unix::fs::symlink("/dev/zero", &endless).unwrap();
+    let named = ConfigArgs {
+        config: Some(endless),
+        ..Default::default()
+    };
+    let error = load_from::<Example>(&named, &[], []).unwrap_err();
+    assert!(matches!(error, ConfigError::TooLarge { .. }), "{error}");
+    let message = error.to_string();
+    assert!(
+        message.contains("endless.toml") && message.contains("1 MiB"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -25,15 +25,14 @@ pub enum ConfigError {
     },
     /// The file is no configuration.
     #[error(
-        "configuration file {} has {bytes} bytes; the limit is {}",
+        "configuration file {} has more than {} bytes, which is the limit (1 MiB); is it the \
+         right file?",
         path.display(),
         super::MAX_FILE_BYTES
     )]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
-        bytes: u64,
     },
     /// The file says something that is not understood.
     #[error("{}:{line}: {problem}", path.display())]

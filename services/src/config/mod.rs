@@ -33,6 +33,8 @@ mod nearest;
 mod secret;
 mod validate;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -150,18 +152,23 @@ fn read_file(args: &ConfigArgs, default: &Path) -> Result<Option<(PathBuf, Strin
         path: path.to_owned(),
         source,
     };
-    match std::fs::metadata(path) {
+    let file = match File::open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && !named => return Ok(None),
-        Err(e) => return Err(unreadable(e)),
-        Ok(meta) if meta.len() > MAX_FILE_BYTES => {
-            return Err(ConfigError::TooLarge {
-                path: path.to_owned(),
-                bytes: meta.len(),
-            });
-        }
-        Ok(_) => {}
+        opened => opened.map_err(unreadable)?,
+    };
+    // Not by the length that the file has by its own word: a device or a pipe has none,
+    // and need not end.
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(ConfigError::TooLarge {
+            path: path.to_owned(),
+        });
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| unreadable(std::io::Error::other("it is not UTF-8 text")))?;
     Ok(Some((path.to_owned(), text)))
 }
 
