@@ -94,11 +94,8 @@ impl DatabaseConfig {
 
 impl Validate for DatabaseConfig {
     fn validate(&self) -> Result<(), Invalid> {
-        let scheme = ["postgres://", "postgresql://"];
-        if !scheme.iter().any(|s| self.url.expose().starts_with(s)) {
-            let allowed = "postgres://USER:PASSWORD@HOST:PORT/DATABASE, or \
-                           postgres:///DATABASE?host=/run/postgresql for a Unix socket";
-            return Err(Invalid::new("url", &self.url, allowed));
+        if let Err(error) = self.options().check_url() {
+            return Err(Invalid::new("url", &self.url, error.to_string()));
         }
         Check::range("connections", self.connections, 3..=200)?;
         Check::range("wait_seconds", self.wait_seconds, 1..=60)
@@ -223,5 +220,22 @@ mod tests {
         let message = config.validate().unwrap_err().to_string();
         assert!(message.contains("postgres:///DATABASE?host="), "{message}");
         assert!(!message.contains("hunter2"), "{message}");
+    }
+
+    #[test]
+    fn regression_a_url_that_the_driver_refuses_is_not_valid() {
+        for url in [
+            "postgres://u:hunter2@h/db?sslmode=foo",
+            "postgres://u:hunter2@h:port/db",
+            "postgres:///db?host=/run/postgresql&sslmode=foo",
+        ] {
+            let config = DatabaseConfig {
+                url: SecretUrl::new(url),
+                ..DatabaseConfig::default()
+            };
+            let message = config.validate().unwrap_err().to_string();
+            assert!(message.contains("cannot be read"), "{url}: {message}");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
     }
 }

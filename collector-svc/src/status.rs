@@ -20,6 +20,7 @@ pub(crate) fn from_store(error: &StoreError) -> Status {
         StoreError::NoRoom(_) => Code::ResourceExhausted,
         StoreError::TooSlow(_) => Code::DeadlineExceeded,
         StoreError::Permission(_)
+        | StoreError::ReadOnly(_)
         | StoreError::Schema(_)
         | StoreError::ServerTooOld { .. }
         | StoreError::NotComparable(_)

@@ -33,6 +33,27 @@ pub struct StoreOptions {
     pub acquire_timeout: Duration,
 }
 
+impl StoreOptions {
+    /// Reads the URL as [`Store::new`] does, without preparing anything.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`] when it cannot be read.
+    pub fn check_url(&self) -> Result<(), StoreError> {
+        parse(&self.url).map(|_| ())
+    }
+}
+
+fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
+    // The driver takes any scheme.
+    if !["postgres://", "postgresql://"]
+        .iter()
+        .any(|s| url.starts_with(s))
+    {
+        return Err(StoreError::Url("the scheme is not postgres://".to_owned()));
+    }
+    PgConnectOptions::from_str(url).map_err(|e| StoreError::Url(e.to_string()))
+}
+
 /// The store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -51,15 +72,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Url`] when the URL cannot be read.
     pub fn new(options: &StoreOptions) -> Result<Self, StoreError> {
-        // The driver takes any scheme.
-        if !["postgres://", "postgresql://"]
-            .iter()
-            .any(|s| options.url.starts_with(s))
-        {
-            return Err(StoreError::Url("the scheme is not postgres://".to_owned()));
-        }
-        let connect = PgConnectOptions::from_str(&options.url)
-            .map_err(|e| StoreError::Url(e.to_string()))?
+        let connect = parse(&options.url)?
             .application_name("rdmesh-collector")
             .options([
                 ("statement_timeout", STATEMENT_TIMEOUT),
@@ -91,10 +104,20 @@ impl Store {
         let mut connection = self.connect().await?;
         let migrated = migrate(&mut connection).await;
         connection.close().await?;
-        let reader = migrated?;
+        let reader = migrated.map_err(|error| self.naming_role(error))?;
         self.create_partitions_ahead(time::OffsetDateTime::now_utc())
             .await?;
         Ok(reader)
+    }
+
+    /// Says which role it is that may not do something.
+    fn naming_role(&self, error: StoreError) -> StoreError {
+        let told = |message| format!("role {}: {message}", self.connect.get_username());
+        match error {
+            StoreError::Permission(message) => StoreError::Permission(told(message)),
+            StoreError::ReadOnly(message) => StoreError::ReadOnly(told(message)),
+            other => other,
+        }
     }
 
     /// A connection of its own. Where the pool only says that it waited in vain, this

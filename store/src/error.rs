@@ -34,6 +34,13 @@ pub enum StoreError {
          ALTER DATABASE … OWNER TO …"
     )]
     Permission(String),
+    /// The session may only read.
+    #[error(
+        "the database session may only read ({0}); let the collector connect as the role that \
+         owns the database, and not as one that is read-only such as rdmesh_reader, and to the \
+         primary server, not to a standby"
+    )]
+    ReadOnly(String),
     /// The disk, the memory or a quota of Postgres is used up.
     #[error("Postgres has no room left ({0}); free disk space or shorten the retention")]
     NoRoom(String),
@@ -99,6 +106,7 @@ impl StoreError {
             // Raised by rdmesh.compare_wire.
             "55000" | "P0002" => Self::NotComparable(message),
             "42501" => Self::Permission(message),
+            "25006" => Self::ReadOnly(message),
             "42P01" | "42703" | "42883" | "3F000" => Self::Schema(message),
             _ => match code.get(..2) {
                 Some("08") => Self::Unavailable(message),

@@ -1,6 +1,6 @@
 //! The schema itself: documentation, rights, keys, migration.
 
-use rdmesh_store::{ReaderRole, errno};
+use rdmesh_store::{ReaderRole, StoreError, errno};
 
 use crate::made::{Database, cluster, open};
 
@@ -122,6 +122,27 @@ async fn a_role_that_may_not_make_roles_is_told_what_to_run() {
         assert!(matches!(&role, ReaderRole::Missing { run } if run.contains("CREATE ROLE")));
     } else {
         assert_eq!(role, ReaderRole::Ready);
+    }
+}
+
+#[tokio::test]
+async fn regression_a_role_that_may_only_read_is_named_with_the_way_out() {
+    let db = Database::new().await;
+    let reader = open(&cluster().url_as(&db.name, "rdmesh_reader"));
+    let refused = reader.migrate().await.unwrap_err();
+    assert!(matches!(refused, StoreError::ReadOnly(_)), "{refused:?}");
+    let message = refused.to_string();
+    for part in ["role rdmesh_reader", "owns the database", "standby"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let name = cluster().new_database().unwrap();
+    cluster()
+        .psql(&name, "rdmesh", "CREATE ROLE stranger LOGIN")
+        .unwrap();
+    let refused = open(&cluster().url_as(&name, "stranger")).migrate().await;
+    let message = refused.unwrap_err().to_string();
+    for part in ["role stranger", "ALTER DATABASE"] {
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 
