@@ -37,6 +37,9 @@ pub enum AttemptError {
     /// Nothing stands before the slash.
     #[error("the job id is empty; write JOB or JOB/REQUEUE, for example 4711/0")]
     EmptyJob,
+    /// Nobody could tell it from another one, or see it in a table.
+    #[error("the job id is white space alone; write JOB or JOB/REQUEUE, for example 4711/0")]
+    BlankJob,
     /// Longer than [`MAX_JOB_ID_BYTES`].
     #[error("the job id has {0} bytes; {MAX_JOB_ID_BYTES} are allowed")]
     LongJob(usize),
@@ -55,8 +58,8 @@ impl AttemptId {
     /// An attempt of `job_id`.
     ///
     /// # Errors
-    /// When the job id is empty, longer than [`MAX_JOB_ID_BYTES`], or holds a
-    /// slash or a control character.
+    /// When the job id is empty or white space alone, longer than
+    /// [`MAX_JOB_ID_BYTES`], or holds a slash or a control character.
     pub fn new(
         job_id: impl Into<String>,
         requeue: u32,
@@ -78,6 +81,7 @@ impl AttemptId {
         if let Err(error) = check_job_id(&id.job_id) {
             marks.push(match error {
                 AttemptError::EmptyJob => "the job id is empty".to_owned(),
+                AttemptError::BlankJob => "the job id is white space alone".to_owned(),
                 error => error.to_string(),
             });
         }
@@ -118,6 +122,9 @@ impl AttemptSelector {
 fn check_job_id(job_id: &str) -> Result<(), AttemptError> {
     if job_id.is_empty() {
         return Err(AttemptError::EmptyJob);
+    }
+    if job_id.trim().is_empty() {
+        return Err(AttemptError::BlankJob);
     }
     if job_id.len() > MAX_JOB_ID_BYTES {
         return Err(AttemptError::LongJob(job_id.len()));
@@ -249,6 +256,8 @@ mod tests {
     fn refuses_what_names_no_attempt() {
         for text in [
             "",
+            " ",
+            "\u{a0}/1",
             "/1",
             "a/",
             "a/x",
@@ -291,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(job in "[^/\\p{Cc}]{1,60}", requeue: u32, restart: u32) {
+        fn what_is_written_is_read_back(job in "[^/\\p{Cc}\\s][^/\\p{Cc}]{0,59}", requeue: u32, restart: u32) {
             let id = AttemptId::new(job, requeue, restart).unwrap();
             prop_assert_eq!(id.to_string().parse::<AttemptId>().unwrap(), id);
         }

@@ -36,12 +36,17 @@ impl From<BadTime> for BadRequest {
     }
 }
 
-/// A job id: 1 to 256 bytes, no control characters, no `/`.
+/// A job id: 1 to 256 bytes, not white space alone, no control characters, no `/`.
 pub(crate) fn job_id(field: &str, text: &str) -> Result<String, BadRequest> {
-    if text.is_empty() {
+    if text.trim().is_empty() {
+        let what = if text.is_empty() {
+            "empty"
+        } else {
+            "white space alone"
+        };
         return Err(BadRequest::new(
             field,
-            "is empty; write the scheduler's job id",
+            format!("is {what}; write the scheduler's job id"),
         ));
     }
     let allowed = "allowed are 1 to 256 bytes without control characters and without '/'";
@@ -142,7 +147,7 @@ mod tests {
     #[test]
     fn job_ids() {
         assert_eq!(job_id("job_id", "4711_3").unwrap(), "4711_3");
-        for bad in ["", "a/b", "a\nb", &"x".repeat(257)] {
+        for bad in ["", " ", "\u{a0}\u{2003}", "a/b", "a\nb", &"x".repeat(257)] {
             let refused = job_id("attempt.job_id", bad).unwrap_err().to_string();
             assert!(refused.starts_with("attempt.job_id "), "{refused}");
         }
