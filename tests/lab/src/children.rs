@@ -149,8 +149,9 @@ fn on_spawner(command: Command) -> Result<StdChild> {
     Ok(child.recv()??)
 }
 
-/// From now on SIGINT and SIGTERM stop all children, remove all scratch directories
-/// and end the process with code 130. Later calls do nothing.
+/// From now on SIGINT, SIGTERM and SIGHUP (the terminal was closed; not where the process
+/// was started to ignore that, as by nohup) stop all children, remove all scratch
+/// directories and end the process with code 130. Later calls do nothing.
 pub fn clean_up_on_interrupt() -> Result<()> {
     static STARTED: OnceLock<()> = OnceLock::new();
     if STARTED.set(()).is_err() {
@@ -159,12 +160,12 @@ pub fn clean_up_on_interrupt() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let interrupts = {
+        let _entered = runtime.enter();
+        Interrupts::listen().context("cannot listen for signals")?
+    };
     std::thread::spawn(move || {
-        let waited = runtime.block_on(interrupted());
-        if let Err(error) = waited {
-            eprintln!("cannot listen for signals: {error}");
-            return;
-        }
+        runtime.block_on(interrupts.first());
         stop_all();
         scratch::remove_all();
         std::process::exit(INTERRUPTED);
@@ -172,15 +173,48 @@ pub fn clean_up_on_interrupt() -> Result<()> {
     Ok(())
 }
 
-async fn interrupted() -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// The signals that end the lab.
+struct Interrupts {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: Option<tokio::signal::unix::Signal>,
+}
+
+impl Interrupts {
+    /// Listens from here on.
+    fn listen() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let hangup = (!ignores_hangup(&status)).then(|| signal(SignalKind::hangup()));
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: hangup.transpose()?,
+        })
     }
-    Ok(())
+
+    /// Completes with the first of them.
+    async fn first(mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = hangup => {}
+        }
+    }
+}
+
+/// Whether a process that says this in `/proc/self/status` ignores SIGHUP (proc(5):
+/// the lowest bit of `SigIgn` is signal 1).
+fn ignores_hangup(status: &str) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 == 1)
 }
 
 fn stop_all() {
@@ -205,6 +239,45 @@ fn stop_all() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Set for the process that is hung up on.
+    const HUNG_UP: &str = "RDMESH_TEST_HUNG_UP";
+
+    #[test]
+    fn regression_a_closed_terminal_leaves_no_directory() {
+        use std::io::{BufRead, BufReader};
+        if std::env::var_os(HUNG_UP).is_some() {
+            clean_up_on_interrupt().unwrap();
+            let scratch = scratch::Scratch::new().unwrap();
+            println!("\nscratch {}", scratch.path().display());
+            std::thread::sleep(Duration::from_secs(60));
+            return;
+        }
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg("children::tests::regression_a_closed_terminal_leaves_no_directory")
+            .env(HUNG_UP, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let scratch = lines
+            .map(|line| line.unwrap())
+            .find_map(|line| line.strip_prefix("scratch ").map(str::to_owned))
+            .unwrap();
+        assert!(std::path::Path::new(&scratch).exists());
+        let pid = Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::HUP).unwrap();
+        assert_eq!(process.wait().unwrap().code(), Some(INTERRUPTED));
+        assert!(!std::path::Path::new(&scratch).exists());
+    }
+
+    #[test]
+    fn who_was_started_by_nohup_ignores_a_closed_terminal() {
+        assert!(ignores_hangup("Name:\tx\nSigIgn:\t0000000000001001\n"));
+        assert!(!ignores_hangup("Name:\tx\nSigIgn:\t0000000000001000\n"));
+        assert!(!ignores_hangup(""));
+    }
 
     #[test]
     fn a_child_ends_with_its_handle() {

@@ -1,5 +1,6 @@
 //! `rdmesh-lab demo`: one host, one job, one failing call, and what rdmesh says.
 
+use crate::fail;
 use anyhow::{Context, Result, bail, ensure};
 use rdmesh_client::model::verdict::VerdictClass;
 use rdmesh_lab::chains;
@@ -27,6 +28,13 @@ const VERDICT_LIMIT: Duration = Duration::from_secs(60);
 /// Lines of the gRPC answer that are shown, from the verdict on.
 const SHOWN_LINES: usize = 20;
 
+/// Failures of other layers and other causes than the demo's own.
+const FURTHER_SCENARIOS: [&str; 3] = [
+    "reg-mr-access",
+    "modify-qp-bad-transition",
+    "create-qp-over-limits",
+];
+
 const FAILURES: &str = "SELECT host, rank, functions, errno_names, layer FROM rdmesh.failures \
                         WHERE job_id = '4711'";
 
@@ -39,6 +47,8 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
+    // Needed at the end; whoever lacks it need not wait for that.
+    grpcurl_works().await?;
     println!("A rank fails in a real kernel; rdmesh says where and why.\n");
     println!("Setting up: a private Postgres, a collector, and a host with Debian's kernel,");
     println!("soft-RoCE and the tracer.");
@@ -226,6 +236,27 @@ fn grpcurl() -> Result<PathBuf> {
         .context("no grpcurl: run tests/setup.sh, which installs it")
 }
 
+/// That grpcurl is there and runs.
+async fn grpcurl_works() -> Result<()> {
+    let path = grpcurl()?;
+    runs(&path)
+        .await
+        .with_context(|| format!("{}: run tests/setup.sh, which installs it", path.display()))
+}
+
+async fn runs(program: &Path) -> Result<()> {
+    let output = Command::new(program).arg("--version").output().await;
+    let output = output.context("it does not start")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "--version: {}: {}",
+        output.status,
+        said.trim_end()
+    );
+    Ok(())
+}
+
 async fn keep(lab: &Lab, host: &TracedHost) -> Result<()> {
     let address = lab.collector().address();
     println!("\nLeft running. In another terminal:\n");
@@ -243,9 +274,14 @@ async fn keep(lab: &Lab, host: &TracedHost) -> Result<()> {
         "  grpcurl -plaintext {} list      # the tracer itself",
         host.tracer_address()
     );
+    println!("\nAnother failure, with a job of its own (any scenario of rdmesh-verbs):\n");
+    let directory = lab.directory().display();
+    for scenario in FURTHER_SCENARIOS {
+        println!("  rdmesh-lab fail --lab {directory} {scenario}");
+    }
     println!("\nCtrl-C ends it and removes everything.");
     // The interrupt handler of the lab ends the process.
-    std::future::pending().await
+    fail::serve(lab, host, JOB.parse()?).await
 }
 
 /// Directories of the programs that are named, as `PATH` takes them.
@@ -260,7 +296,15 @@ fn directories() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use super::{quoted, runs};
+    use std::path::Path;
+
+    #[tokio::test]
+    async fn regression_a_broken_program_is_found_before_it_is_needed() {
+        runs(Path::new("/bin/true")).await.unwrap();
+        assert!(runs(Path::new("/bin/false")).await.is_err());
+        assert!(runs(Path::new("/nonexistent/grpcurl")).await.is_err());
+    }
 
     #[test]
     fn words_are_quoted_where_a_shell_needs_it() {

@@ -6,7 +6,7 @@ use crate::kernels::Kernel;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 use crate::sql::{READER, Sql};
-use crate::{children, programs, until};
+use crate::{children, programs, qemu, until};
 use anyhow::{Context, Result};
 use rdmesh_client::Client;
 use rdmesh_guest::{Exec, Exit, ProcessStat, Text};
@@ -93,6 +93,7 @@ impl Lab {
         config: &str,
     ) -> Result<TracedHost> {
         plan.own_programs.push("tracer-svc".to_owned());
+        qemu::wait_for_slot(self.progress).await?;
         let host = Host::boot(name, kernel, &plan, self.progress).await?;
         let collector = format!("{THIS_MACHINE}:{}", self.collector.port());
         // The host's port leads to the guest's own address, not to its loopback.

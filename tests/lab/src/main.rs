@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod fail;
 mod shell_run;
 
 use anyhow::Result;
@@ -23,6 +24,8 @@ struct Args {
 enum Subcommands {
     /// Show a real kernel failure, traced, joined with its job and explained.
     Demo(demo::Args),
+    /// Make another failure in a demo that was left running.
+    Fail(fail::Args),
     /// Measure, and write target/bench/report.json.
     Bench(bench::Args),
     /// Fetch the newest kernels of the tested series and print their versions.
@@ -48,6 +51,7 @@ async fn run(command: Subcommands) -> Result<ExitCode> {
     match command {
         Subcommands::Kernels => tokio::task::spawn_blocking(print_kernels).await?,
         Subcommands::Demo(args) => demo::run(&args).await,
+        Subcommands::Fail(args) => fail::run(&args).await,
         Subcommands::Bench(args) => bench::run(&args).await,
         Subcommands::ShellRun(args) => shell_run::run(&args).await,
     }

@@ -6,6 +6,7 @@ use crate::cache::{self, Lock};
 use crate::children::{self, Child};
 use crate::control::{Control, Ready};
 use crate::kernels::Image;
+use crate::progress::Progress;
 use crate::scratch::Scratch;
 use anyhow::{Context, Result, bail};
 use rdmesh_guest::{CONTROL_PORT, cmdline};
@@ -225,14 +226,34 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
+/// Waits until a host may boot, and says so where it has to wait. The slot is taken by
+/// [`Machine::boot`]: another run may still be faster.
+pub async fn wait_for_slot(progress: Progress) -> Result<()> {
+    let say = || {
+        progress.note(&format!(
+            "waiting for a free slot: {MAX_HOSTS} hosts at a time run on a machine, over all \
+             lab runs"
+        ));
+    };
+    free_slot(&cache::directory()?, say).await.map(|_| ())
+}
+
 async fn take_slot() -> Result<Lock> {
-    let directory = cache::directory()?;
+    free_slot(&cache::directory()?, || ()).await
+}
+
+/// The lock of a free slot; `full` is called once when there is none yet.
+async fn free_slot(directory: &Path, full: impl FnOnce()) -> Result<Lock> {
+    let mut full = Some(full);
     let deadline = Instant::now() + SLOT_LIMIT;
     loop {
         for slot in 0..MAX_HOSTS {
             if let Some(lock) = Lock::try_take(&directory.join(format!("host-slot-{slot}")))? {
                 return Ok(lock);
             }
+        }
+        if let Some(full) = full.take() {
+            full();
         }
         if Instant::now() >= deadline {
             bail!("other lab runs on this machine hold all {MAX_HOSTS} host slots");
@@ -247,4 +268,25 @@ fn tail(path: &Path) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(TAIL_LINES);
     lines[from..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_third_host_says_that_it_waits_and_boots_when_one_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let never = || panic!("a slot is free");
+        let first = free_slot(directory.path(), never).await.unwrap();
+        let second = free_slot(directory.path(), never).await.unwrap();
+        let mut said = false;
+        let third = free_slot(directory.path(), || {
+            said = true;
+            drop(first);
+        });
+        let third = third.await.unwrap();
+        assert!(said);
+        drop((second, third));
+    }
 }

@@ -5,6 +5,7 @@ use rdmesh_guest::Exec;
 use rdmesh_lab::host::{Host, HostPlan, parse_addition};
 use rdmesh_lab::kernels::Kernel;
 use rdmesh_lab::progress::Progress;
+use rdmesh_lab::qemu;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,6 +43,7 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
         cgroup_v1: args.cgroup_v1,
         ..HostPlan::default()
     };
+    qemu::wait_for_slot(Progress::Lines).await?;
     let host = Host::boot("lab", args.kernel, &plan, Progress::Lines).await?;
     eprintln!(
         "  {} up after {:.1} s, initramfs {:.1} MB, RDMA {}",

@@ -2,6 +2,7 @@
 //! the system's mirror, keyring and proxy settings.
 
 use super::Machine;
+use super::watched::{self, Limits};
 use crate::cache;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -9,12 +10,23 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// Environment variable that names a Debian mirror, e.g. `http://mirror/debian`.
 pub(crate) const MIRROR_VARIABLE: &str = "RDMESH_DEBIAN_MIRROR";
 
 /// Debian's own address, for machines whose apt has no Debian source.
 const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
+
+/// The package lists of [`SUITES`] have 35 MiB, unpacked and indexed 100.
+const LISTS_BYTES: u64 = 128 << 20;
+
+/// A kernel's package has 110 MiB, unpacked up to 400.
+const KERNEL_BYTES: u64 = 512 << 20;
+
+/// Lists come in seconds, a kernel in a minute; a slow line is given its time.
+const UPDATE_LIMIT: Duration = Duration::from_secs(600);
+const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -58,7 +70,9 @@ impl Apt {
     pub(crate) fn private(machine: Machine) -> Result<Self> {
         let directory = cache::directory()?.join(machine.folder("apt"));
         for below in ["state/lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(directory.join(below))?;
+            let below = directory.join(below);
+            fs::create_dir_all(&below)
+                .with_context(|| format!("cannot make {}", below.display()))?;
         }
         ensure!(
             Path::new(KEYRING).exists(),
@@ -74,8 +88,10 @@ impl Apt {
                 machine.debian()
             )?;
         }
-        fs::write(directory.join("sources.list"), sources)?;
-        fs::write(directory.join("status"), "")?;
+        for (name, text) in [("sources.list", sources.as_str()), ("status", "")] {
+            let file = directory.join(name);
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
         Ok(Self { directory, machine })
     }
 
@@ -109,7 +125,8 @@ impl Apt {
         let mut update = self.command("apt-get");
         // Without this, apt-get is content with old lists when a mirror is away.
         update.args(["update", "-q", "--error-on=any"]);
-        run(&mut update).map(|_| ())
+        cache::need_room(&self.directory, LISTS_BYTES, "a list of Debian's packages")?;
+        watched::run(&mut update, &Limits::of(&self.directory, UPDATE_LIMIT))
     }
 
     /// The newest kernel of a series.
@@ -144,7 +161,8 @@ impl Apt {
         for name in package.parts.iter().chain([&package.name]) {
             download.arg(format!("{name}={}", package.version));
         }
-        run(&mut download).map(|_| ())
+        cache::need_room(to, KERNEL_BYTES, "a kernel")?;
+        watched::run(&mut download, &Limits::of(to, DOWNLOAD_LIMIT))
     }
 }
 

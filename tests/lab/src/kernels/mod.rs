@@ -4,6 +4,7 @@
 
 mod apt;
 mod extract;
+mod watched;
 
 use crate::cache::{self, Lock};
 use crate::progress::Progress;
