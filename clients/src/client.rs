@@ -1,6 +1,7 @@
 //! The connection to the collector: one channel, deadlines, bounded retry of
 //! reads.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rdmesh_proto::collector::v1::job_service_client::JobServiceClient;
@@ -139,6 +140,8 @@ impl Client {
         C: Fn() -> F,
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        // What a try was told stands above that the next one took too long.
+        let told = Mutex::new(None);
         let attempts = async {
             let mut pause = FIRST_RETRY_PAUSE;
             let mut attempt = 1;
@@ -150,17 +153,22 @@ impl Client {
                 if attempt == MAX_READ_ATTEMPTS || !error.is_passing() {
                     return Err(error);
                 }
-                tokio::time::sleep(pause_before_retry(&error, pause)).await;
+                let wait = pause_before_retry(&error, pause);
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                tokio::time::sleep(wait).await;
                 pause *= 2;
                 attempt += 1;
             }
         };
         match tokio::time::timeout(self.call_timeout, attempts).await {
             Ok(result) => result,
-            Err(_) => Err(ClientError::Timeout {
-                address: self.address.clone(),
-                limit: self.call_timeout,
-            }),
+            Err(_) => {
+                let told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Err(told.unwrap_or_else(|| ClientError::Timeout {
+                    address: self.address.clone(),
+                    limit: self.call_timeout,
+                }))
+            }
         }
     }
 }

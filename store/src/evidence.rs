@@ -39,6 +39,8 @@ pub struct HostWatch {
     pub watched_seconds: f64,
     /// Seconds of the attempt until now or its end.
     pub attempt_seconds: f64,
+    /// Whether that end is so long ago that no report of its time is on its way.
+    pub settled: bool,
     /// Records that its ring dropped meanwhile.
     pub drops: i64,
     /// Failing returns that were counted without their errno or cgroup.
@@ -229,6 +231,8 @@ impl Store {
                                   - r.boot_epoch_ns))) g
                      WHERE r.host = k.host AND r.agent = 1 AND r.boot_epoch_ns IS NOT NULL
                  ), 0)::float8 AS watched_seconds,
+                 -- Three intervals: one to end, two for an uplink that tries again.
+                 $3 < now() - interval '15 seconds' AS settled,
                  l.drops, l.counter_overflow, l.unseen
              FROM unnest($1::text[]) WITH ORDINALITY k (host, position)
              CROSS JOIN LATERAL (
@@ -256,6 +260,7 @@ impl Store {
                     probe_report: row.try_get("probe_report")?,
                     inventory: row.try_get("inventory")?,
                     watched_seconds: row.try_get("watched_seconds")?,
+                    settled: row.try_get("settled")?,
                     attempt_seconds: (to - from).as_seconds_f64().max(0.0),
                     drops: row.try_get("drops")?,
                     counter_overflow: row.try_get("counter_overflow")?,

@@ -205,6 +205,17 @@ fn reads_are_asked_again_within_a_bound_and_writes_are_not() {
     assert_eq!(fake.state().calls, 1);
 }
 
+/// The last try is cut off; what the tries before were told says more.
+#[test]
+fn what_a_try_was_told_stands_above_that_time_is_over() {
+    let fake = Fake::start();
+    fake.state().refusals = 10;
+    let output = ask(&fake, &["fleet", "--timeout", "0.55"]);
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("the database does not answer"));
+    assert_eq!(fake.state().calls, 2);
+}
+
 #[test]
 fn failures_are_filtered_and_paged() {
     let fake = Fake::start();

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::diagnosis::transition::{self, Step};
+
 /// What an address of the failing process mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -73,6 +75,33 @@ pub struct Arguments {
     /// The firmware's own answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<FirmwareAnswer>,
+}
+
+impl Arguments {
+    /// The step of the queue pair's state machine that was asked for; `None`: no step was,
+    /// or nobody read which.
+    pub(crate) fn step(&self) -> Option<Step> {
+        let from = self.current_state.as_deref()?;
+        let to = self.asked_state.as_deref()?;
+        Some(transition::step(from, to, self.attribute_mask))
+    }
+
+    /// The step in words, with what it lacks.
+    pub(crate) fn step_in_words(&self) -> Option<String> {
+        let step = self.step()?;
+        let (from, to) = (self.current_state.as_deref()?, self.asked_state.as_deref()?);
+        let told = format!("the queue pair was to go from {from} to {to}");
+        Some(match step {
+            Step::Forbidden => format!("{told}, which the state machine does not have"),
+            Step::Allowed { lacks } if lacks.is_empty() => {
+                format!("{told}, which the state machine has")
+            }
+            Step::Allowed { lacks } => format!(
+                "{told}, and what an RC queue pair needs for that was not given: {}",
+                lacks.join(", ")
+            ),
+        })
+    }
 }
 
 /// Sizes of a queue that was to be made.

@@ -197,6 +197,8 @@ pub struct HostWatch {
     pub watched_seconds: f64,
     /// Seconds of the attempt; 0: how long it ran is not known.
     pub attempt_seconds: f64,
+    /// Whether everything of its time that its tracer will ever report has come.
+    pub settled: bool,
     /// Records that its ring dropped.
     pub drops: u64,
     /// Failing returns that its counters hold without errno or cgroup.

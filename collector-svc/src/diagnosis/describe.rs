@@ -204,6 +204,7 @@ fn spread(deciding: &Deciding<'_>, case: &Case) -> Option<String> {
                 many - RANKS_NAMED
             )
         }
+        1 => format!(", rank {}", named.join(", ")),
         _ => format!(", ranks {}", named.join(", ")),
     };
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();

@@ -52,6 +52,9 @@ pub struct Meaning {
     /// What the address maps.
     #[serde(default)]
     pub mapping: Option<Mapping>,
+    /// Whether the state machine of queue pairs has the step that was asked for.
+    #[serde(default)]
+    pub step_allowed: Option<bool>,
     /// Half a sentence for the summary.
     pub short: String,
     /// What it means, in plain words.
@@ -76,6 +79,7 @@ pub(crate) struct Key<'a> {
     pub(crate) verb: Verb,
     pub(crate) errno_name: &'a str,
     pub(crate) mapping: Option<Mapping>,
+    pub(crate) step_allowed: Option<bool>,
 }
 
 /// Families of verbs.
@@ -180,6 +184,11 @@ impl Meaning {
             Some(mapping) if key.mapping == Some(mapping) => score += 16,
             Some(_) => return None,
         }
+        match self.step_allowed {
+            None => {}
+            Some(allowed) if key.step_allowed == Some(allowed) => score += 16,
+            Some(_) => return None,
+        }
         Some(score)
     }
 
@@ -251,6 +260,7 @@ mod tests {
                         verb,
                         errno_name,
                         mapping: None,
+                        step_allowed: None,
                     };
                     let found = table.find(key).unwrap();
                     assert!(!found.means.is_empty() && !found.next.is_empty());
@@ -267,6 +277,7 @@ mod tests {
             verb: Verb::RegMr,
             errno_name: "EFAULT",
             mapping,
+            step_allowed: None,
         };
         let table = table();
         let unmapped = table.find(key(Some(Mapping::None))).unwrap();

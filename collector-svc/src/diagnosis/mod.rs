@@ -23,6 +23,7 @@ mod retry;
 mod rules;
 mod select;
 mod shaping;
+mod transition;
 mod undecided;
 mod verdict;
 mod watch;

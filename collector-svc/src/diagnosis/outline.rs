@@ -5,6 +5,7 @@ use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_store::errno;
 
 use crate::diagnosis::meanings::{Key, Meaning, Meanings};
+use crate::diagnosis::transition::Step;
 use crate::diagnosis::{Chain, Verdict};
 
 /// The fields that a chain and a class give.
@@ -18,6 +19,7 @@ pub(super) fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confide
         verb: chain.verb,
         errno_name: &errno_name,
         mapping: chain.arguments.mapping,
+        step_allowed: chain.arguments.step().map(|step| step != Step::Forbidden),
     };
     let meaning = meanings.find(key);
     let fill = |text: &str| filled(text, chain, &errno_name);
@@ -79,6 +81,7 @@ pub(super) fn nothing(class: VerdictClass) -> Verdict {
         verb: Verb::Unspecified,
         errno_name: "",
         mapping: None,
+        step_allowed: None,
     };
     let meaning: Option<&Meaning> = meanings.find(key);
     Verdict {

@@ -11,9 +11,12 @@ use crate::diagnosis::{Case, HostWatch, ProbeState, WatchedProbe};
 const HOSTS_NAMED: usize = 5;
 /// Hooks named in one line.
 const HOOKS_NAMED: usize = 8;
-/// A tracer reports in whole intervals of five seconds; what its last one and its first
-/// one miss is no silence.
+/// A tracer reports in whole intervals of five seconds; while more may come, what its last
+/// one and its first one miss is no silence.
 const SILENCE_SECONDS: f64 = 12.0;
+/// Afterwards intervals join, and what is left is as uncertain as clocks are told apart.
+/// An interval that never came is the one in which a host or its tracer died.
+const SETTLED_SILENCE_SECONDS: f64 = 2.0;
 
 fn probes_of<'a>(
     case: &'a Case,
@@ -111,7 +114,13 @@ fn gaps_of(watch: &HostWatch, verb: Option<Verb>) -> Vec<(u8, String)> {
             1,
             "its tracer reported nothing while the attempt ran".to_owned(),
         ));
-    } else if silent > SILENCE_SECONDS {
+    } else if silent
+        > if watch.settled {
+            SETTLED_SILENCE_SECONDS
+        } else {
+            SILENCE_SECONDS
+        }
+    {
         gaps.push((
             1,
             format!(

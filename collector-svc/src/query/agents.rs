@@ -86,6 +86,16 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
             counted(status.drops, "record")
         ));
     }
+    if status.beside > 0 {
+        reasons.push(format!(
+            "{} at the same time under this host's name: a second tracer, or a cloned machine; \
+             what both saw is mixed",
+            match status.beside {
+                1 => "another run reports".to_owned(),
+                many => format!("{many} other runs report"),
+            }
+        ));
+    }
     if status.unseen > 0 {
         let calls = match status.unseen {
             1 => "1 call was".to_owned(),
@@ -175,6 +185,7 @@ mod tests {
             agent: 1,
             run_id: Uuid::nil(),
             boot_id: String::new(),
+            beside: 0,
             version: "0.1.0".into(),
             address: String::new(),
             last_seen_at: NOW,
@@ -225,6 +236,11 @@ mod tests {
                 "2 calls were not shown to the probes by the kernel; counts are lower bounds"
             ]
         );
+        let cloned = AgentStatus {
+            beside: 1,
+            ..healthy()
+        };
+        assert!(of(cloned).1[0].starts_with("another run reports at the same time"));
         let silent = AgentStatus {
             last_seen_at: NOW - Duration::from_secs(90),
             ..healthy()

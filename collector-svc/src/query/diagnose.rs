@@ -294,6 +294,7 @@ fn host_watch(watch: StoredWatch, contradicts: bool) -> HostWatch {
         probes: probes.map(watched),
         world: world.map(|inventory| host_world(&inventory)),
         watched_seconds: watch.watched_seconds,
+        settled: watch.settled,
         attempt_seconds: if contradicts {
             0.0
         } else {

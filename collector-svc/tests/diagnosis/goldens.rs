@@ -69,7 +69,12 @@ fn an_unmapped_address() {
 fn a_gpu_address_without_peer_memory() {
     let mut failing = reg_mr(14);
     failing.arguments.mapping = Some(Mapping::DevicePfn);
-    golden("gpu_address", &case(vec![failing]));
+    let mut case = case(vec![failing]);
+    case.hosts[0].world = Some(HostWorld {
+        gpu_driver: "nvidia".into(),
+        ..HostWorld::default()
+    });
+    golden("gpu_address", &case);
 }
 
 #[test]

@@ -119,6 +119,7 @@ pub(crate) fn watched(host: &str) -> HostWatch {
         world: Some(HostWorld::default()),
         watched_seconds: 60.0,
         attempt_seconds: 60.0,
+        settled: true,
         drops: 0,
         counter_overflow: 0,
         unseen: 0,

@@ -18,7 +18,7 @@ fn memory_bad_address() {
         ),
         (
             with(reg_mr(14), mapping(Mapping::DevicePfn)),
-            (Class::GpuPeerMemory, rule, Confidence::High),
+            (Class::GpuPeerMemory, rule, Confidence::Low),
         ),
         (
             with(reg_mr(14), mapping(Mapping::File)),
@@ -31,6 +31,24 @@ fn memory_bad_address() {
     ] {
         assert_eq!(judged(&case(vec![chain])), expected);
     }
+}
+
+#[test]
+fn pages_of_a_device_are_a_gpu_s_where_the_host_has_one() {
+    let mut pages = case(vec![with(reg_mr(14), mapping(Mapping::DevicePfn))]);
+    let verdict = diagnose(&pages);
+    assert!(
+        verdict.against[0].contains("no GPU driver"),
+        "{:?}",
+        verdict.against
+    );
+    pages.hosts[0].world = Some(HostWorld {
+        gpu_driver: "nvidia".into(),
+        ..HostWorld::default()
+    });
+    assert_eq!(judged(&pages).2, Confidence::High);
+    pages.hosts[0].world = None;
+    assert_eq!(judged(&pages).2, Confidence::Medium);
 }
 
 #[test]
@@ -75,6 +93,11 @@ fn memory_limits() {
     );
     limited.chains[0].arguments = sized(4_096);
     assert_eq!(judged(&limited).2, Confidence::Medium);
+    let against = &diagnose(&limited).against;
+    assert!(
+        against[0].contains("the process's own may be less"),
+        "a limit that was kept speaks for nothing: {against:?}"
+    );
     limited.hosts[0].world = Some(HostWorld {
         limits_told: true,
         ..HostWorld::default()

@@ -64,6 +64,30 @@ fn firmware_command_failed() {
     );
 }
 
+/// The peer's queue pair was left out; the step itself is in order.
+#[test]
+fn a_step_that_is_allowed_is_not_called_wrong() {
+    let mut lacking = modify_qp(22, "mlx5_ib_modify_qp");
+    lacking.arguments.current_state = Some("INIT".into());
+    lacking.arguments.asked_state = Some("RTR".into());
+    lacking.arguments.attribute_mask = Some(1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 15 | 1 << 17);
+    let verdict = diagnose(&case(vec![lacking]));
+    assert!(
+        verdict
+            .summary
+            .contains("an attribute of the change is missing"),
+        "{}",
+        verdict.summary
+    );
+    let lacks = "what an RC queue pair needs for that was not given: IBV_QP_DEST_QPN";
+    assert!(
+        verdict.evidence.iter().any(|e| e.contains(lacks)),
+        "{:?}",
+        verdict.evidence
+    );
+    assert!(verdict.next_steps[0].contains("attribute mask"));
+}
+
 #[test]
 fn driver_refused_arguments() {
     let mut wrong = modify_qp(22, "mlx5_ib_modify_qp");
@@ -79,7 +103,12 @@ fn driver_refused_arguments() {
         verdict
             .evidence
             .iter()
-            .any(|e| e.contains("from RESET to RTS"))
+            .any(|e| e.contains("from RESET to RTS, which the state machine does not have"))
+    );
+    assert!(
+        verdict.summary.contains("may not change its state"),
+        "{}",
+        verdict.summary
     );
     assert!(verdict.against.is_empty(), "{:?}", verdict.against);
     for errno in [95, 524] {

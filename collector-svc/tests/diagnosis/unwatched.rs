@@ -61,6 +61,24 @@ fn each_gap_is_a_line_of_its_own() {
     );
 }
 
+/// The interval in which a tracer died never comes.
+#[test]
+fn a_short_silence_counts_once_nothing_more_can_come() {
+    let mut died = watched("gpu-01");
+    died.watched_seconds = 53.4;
+    let mut of = case(vec![]);
+    of.hosts = vec![died];
+    assert_eq!(
+        diagnose(&of).unwatched,
+        ["gpu-01: its tracer was silent for 7 of the attempt's 60 seconds"]
+    );
+    of.hosts[0].settled = false;
+    assert_eq!(diagnose(&of).unwatched, Vec::<String>::new());
+    of.hosts[0].settled = true;
+    of.hosts[0].watched_seconds = 59.0;
+    assert_eq!(diagnose(&of).unwatched, Vec::<String>::new());
+}
+
 #[test]
 fn many_hosts_with_one_gap_are_one_line() {
     let hosts = (1..=9)

@@ -18,6 +18,8 @@ pub struct AgentStatus {
     pub run_id: Uuid,
     /// The boot of its host.
     pub boot_id: String,
+    /// Other runs that reported under the same name while this one did.
+    pub beside: i64,
     /// Its version.
     pub version: String,
     /// Where it can be dialled; empty: nowhere.
@@ -108,9 +110,16 @@ impl Store {
                     COALESCE(p.logical_attached, 0) AS logical_attached,
                     COALESCE(p.logical_total, 0) AS logical_total,
                     COALESCE(p.obstacle, '') AS obstacle,
-                    m.hooks AS missing_hooks, m.reasons AS missing_reasons
+                    m.hooks AS missing_hooks, m.reasons AS missing_reasons,
+                    -- A run that a restart ended is last heard of before the next begins, but
+                    -- for what its uplink still tries to hand over.
+                    (SELECT count(*) FROM rdmesh_store.agent_runs o
+                     WHERE o.host = r.host AND o.agent = r.agent AND o.run_id <> r.run_id
+                       AND o.last_seen_at > r.first_hello_at + interval '30 seconds'
+                       AND o.first_hello_at < r.last_seen_at
+                       AND o.last_seen_at > r.last_seen_at - interval '5 minutes') AS beside
              FROM (SELECT DISTINCT ON (host, agent) * FROM rdmesh_store.agent_runs
-                   ORDER BY host, agent, first_hello_at DESC, last_seen_at DESC) r
+                   ORDER BY host, agent, last_seen_at DESC, first_hello_at DESC) r
              LEFT JOIN LATERAL (
                  SELECT kernel_release, logical_attached, logical_total, obstacle
                  FROM rdmesh_store.probe_reports q

@@ -2,7 +2,7 @@
 
 use rdmesh_store::ingest::{CoSignal, Content, InventoryReport, Probe, ProbeReport, WireWindow};
 
-use crate::made::{Database, NOW, at, attempt, hello, item, run, snapshot, wire_window};
+use crate::made::{Database, NOW, at, attempt, heartbeat, hello, item, run, snapshot, wire_window};
 
 fn report(attached: i32) -> Content {
     let probe = Probe {
@@ -116,6 +116,25 @@ async fn the_report_that_was_sent_last_is_the_hosts_current_one() {
     assert!(!db.store.host_is_known("gpu-09").await.unwrap());
     let agent = &db.store.agents().await.unwrap()[0];
     assert_eq!((agent.logical_attached, agent.logical_total), (12, 13));
+}
+
+/// A cloned machine: both say Hello under one name, and both go on.
+#[tokio::test]
+async fn two_runs_under_one_name_are_told_and_the_one_last_heard_of_counts() {
+    let db = Database::new().await;
+    let (own, clone) = (run("gpu-01", 1), run("gpu-01", 2));
+    hello(&db.store, &own).await;
+    hello(&db.store, &clone).await;
+    db.store.ingest(&[heartbeat(&own, 1)]).await.unwrap();
+    db.store.ingest(&[heartbeat(&clone, 1)]).await.unwrap();
+    let restarted = db.store.agents().await.unwrap();
+    assert_eq!((restarted.len(), restarted[0].beside), (1, 0));
+    // Fifty and 55 seconds after both said Hello.
+    db.store.ingest(&[heartbeat(&clone, 10)]).await.unwrap();
+    db.store.ingest(&[heartbeat(&own, 11)]).await.unwrap();
+    let agents = db.store.agents().await.unwrap();
+    assert_eq!(agents.len(), 1);
+    assert_eq!((agents[0].run_id, agents[0].beside), (own.run_id, 1));
 }
 
 #[tokio::test]

@@ -88,7 +88,7 @@ async fn put(db: &Database, number: u32, kind: &Kind) {
     }];
     db.store.start_job(&begin, ended_at).await.unwrap();
     end(db, &job, 4, ended_at).await;
-    let silent = kind.told_by != "kernel" || number % WITH_SIGNAL != 0;
+    let silent = kind.told_by != "kernel" || !number.is_multiple_of(WITH_SIGNAL);
     let verdict = StoredVerdict {
         class: kind.class.into(),
         counted: Counted {

@@ -57,16 +57,15 @@ pub(super) fn arguments(deciding: &Deciding<'_>, case: &Case) -> Option<Finding>
     let mut finding = Finding::new(VerdictClass::ApplicationArguments, Confidence::Medium).because(
         match chain.deepest().errno {
             EINVAL if chain.verb == Verb::ModifyQp => {
-                "drivers run the state machine's check (ib_modify_qp_is_ok) themselves, so \
-                     that a wrong transition ends here"
+                "drivers check the step and its attributes (ib_modify_qp_is_ok) themselves"
             }
             EINVAL => "drivers check arguments and the device's limits themselves",
             _ => "the driver does not offer what was asked for",
         },
     );
     let arguments = &chain.arguments;
-    if let (Some(from), Some(to)) = (&arguments.current_state, &arguments.asked_state) {
-        finding = finding.because(format!("the queue pair was to go from {from} to {to}"));
+    if let Some(step) = arguments.step_in_words() {
+        finding = finding.because(step);
     }
     if let Some(sizes) = &arguments.create {
         finding = finding.because(asked(chain.verb, sizes));

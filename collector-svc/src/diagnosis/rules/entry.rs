@@ -36,8 +36,8 @@ pub(super) fn refused(deciding: &Deciding<'_>, case: &Case) -> Option<Finding> {
         ));
     }
     let arguments = &chain.arguments;
-    if let (Some(from), Some(to)) = (&arguments.current_state, &arguments.asked_state) {
-        finding = finding.because(format!("the queue pair was to go from {from} to {to}"));
+    if let Some(step) = arguments.step_in_words() {
+        finding = finding.because(step);
     }
     Some(finding)
 }

@@ -58,8 +58,7 @@ pub(super) fn bad_address(deciding: &Deciding<'_>, case: &Case) -> Option<Findin
     let found = match chain.arguments.mapping {
         Some(Mapping::None) => Finding::new(VerdictClass::ApplicationArguments, Confidence::High)
             .because("the address is in no mapping of the process"),
-        Some(Mapping::DevicePfn) => Finding::new(VerdictClass::GpuPeerMemory, Confidence::High)
-            .because("the address maps pages of a device, as a GPU driver maps them"),
+        Some(Mapping::DevicePfn) => device_pages(world(case, &chain.host)),
         Some(mapping) => Finding::new(VerdictClass::ApplicationArguments, Confidence::Medium)
             .because(format!("the address itself is mapped ({})", named(mapping)))
             .though(
@@ -69,6 +68,25 @@ pub(super) fn bad_address(deciding: &Deciding<'_>, case: &Case) -> Option<Findin
         None => unknown_mapping(chain, case),
     };
     Some(with_range(found, chain))
+}
+
+/// A GPU's pages, or those of another device that the program mapped.
+fn device_pages(world: Option<&HostWorld>) -> Finding {
+    let told = "the address maps pages of a device, as a GPU driver maps them";
+    match world {
+        Some(world) if world.gpu_driver.is_empty() => {
+            Finding::new(VerdictClass::GpuPeerMemory, Confidence::Low)
+                .because(told)
+                .though(
+                    "the host has no GPU driver: the pages are another device's, which the \
+                     application cannot register",
+                )
+        }
+        Some(_) => Finding::new(VerdictClass::GpuPeerMemory, Confidence::High).because(told),
+        None => Finding::new(VerdictClass::GpuPeerMemory, Confidence::Medium)
+            .because(told)
+            .though("whether the host has a GPU is not known"),
+    }
 }
 
 /// Nobody looked at the mapping.
@@ -124,11 +142,16 @@ pub(super) fn limits(deciding: &Deciding<'_>, case: &Case) -> Option<Finding> {
                  {limit} bytes"
             ))
         }
-        (Some(limit), _) => {
-            Finding::new(VerdictClass::MemoryLimits, Confidence::Medium).because(format!(
-                "RLIMIT_MEMLOCK of the host's services is {limit} bytes, for all that is pinned"
-            ))
-        }
+        (Some(limit), Some(_)) => Finding::new(VerdictClass::MemoryLimits, Confidence::Medium)
+            .though(format!(
+                "RLIMIT_MEMLOCK of the host's services is {limit} bytes, more than the range; the \
+                 process's own may be less, and counts all that it has pinned"
+            )),
+        (Some(limit), None) => Finding::new(VerdictClass::MemoryLimits, Confidence::Medium)
+            .because(format!(
+                "RLIMIT_MEMLOCK of the host's services is {limit} bytes, for all that is pinned; \
+                 the process's own is not known"
+            )),
         (None, _) if world.is_some_and(|world| world.limits_told) => {
             Finding::new(VerdictClass::MemoryLimits, Confidence::Low).though(
                 "RLIMIT_MEMLOCK of the host's services is unlimited; the job's own limit is not \
