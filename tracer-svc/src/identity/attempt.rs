@@ -20,11 +20,11 @@ impl Attempt {
     /// Takes a job id as the environment or a cgroup gives it.
     ///
     /// # Errors
-    /// Empty, longer than [`JOB_ID_BYTES`], not UTF-8, or with a control
+    /// Empty or white space alone, longer than [`JOB_ID_BYTES`], not UTF-8, or with a control
     /// character or '/': such an id could not be written in a command line,
     /// nor told apart from JOB/REQUEUE.
     pub fn new(job_id: &[u8], requeue: u32, restart: u32) -> Result<Self, RefusedValue> {
-        if job_id.is_empty() {
+        if job_id.trim_ascii().is_empty() {
             return Err(RefusedValue::Empty);
         }
         if job_id.len() > JOB_ID_BYTES {
@@ -73,7 +73,7 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RefusedValue {
     /// A name without a value.
-    #[error("the value is empty")]
+    #[error("the value is empty or white space")]
     Empty,
     /// Longer than the contract allows.
     #[error("the value is longer than {JOB_ID_BYTES} bytes")]
@@ -105,6 +105,7 @@ mod tests {
     fn refuses_what_could_not_be_written_or_told_apart() {
         let refused = |id: &[u8]| Attempt::new(id, 0, 0).unwrap_err();
         assert_eq!(refused(b""), RefusedValue::Empty);
+        assert_eq!(refused(b" \t"), RefusedValue::Empty);
         assert_eq!(refused(b"a/b"), RefusedValue::Forbidden);
         assert_eq!(refused(b"a\nb"), RefusedValue::Forbidden);
         assert_eq!(refused("a\u{85}b".as_bytes()), RefusedValue::Forbidden);

@@ -4,7 +4,7 @@
 //! forgotten as soon as its name is known, so that a 4 MB environment costs
 //! no memory and a secret in it stays where it is.
 
-use super::attempt::{Attempt, RefusedValue};
+use super::attempt::{Attempt, JOB_ID_BYTES, RefusedValue};
 
 /// Longest entry that is looked at, bytes. The longest wanted one is a job id
 /// of 256 bytes behind its name; a longer entry of a wanted name is refused.
@@ -57,6 +57,9 @@ pub struct FromEnvironment {
     pub local_rank: Option<i32>,
     /// A value that was there and was not taken.
     pub refused: Option<RefusedValue>,
+    /// The job id that was not taken, at most one byte longer than an id may be: whoever
+    /// gets the failure sees that it named a job.
+    pub refused_job: Vec<u8>,
     /// How often the scheduler requeued the job, also where the environment
     /// does not name the job itself (its cgroup may).
     pub requeue: u32,
@@ -80,7 +83,8 @@ pub struct EnvironmentReader {
     entry: Vec<u8>,
     /// The rest of this entry is of no interest.
     skipping: bool,
-    jobs: [Option<Value>; JOB_NAMES.len()],
+    // Cut where they are longer than any job id may be.
+    jobs: [Option<Vec<u8>>; JOB_NAMES.len()],
     ranks: [Option<i32>; RANK_NAMES.len()],
     local_ranks: [Option<i32>; LOCAL_RANK_NAMES.len()],
     attempt: Option<Value>,
@@ -126,10 +130,11 @@ impl EnvironmentReader {
         let requeue = asked_requeue.or(self.requeue).unwrap_or(0);
         let restart = asked_restart.or(self.restart).unwrap_or(0);
         let mut attempt = None;
+        let mut refused_job = Vec::new();
         for (name, value) in JOB_NAMES.iter().zip(self.jobs) {
             let Some(value) = value else { continue };
-            let id = value.map(|v| written_job_id(name, v, self.array_index));
-            match id.and_then(|id| Attempt::new(&id, requeue, restart)) {
+            let mut id = written_job_id(name, value, self.array_index);
+            match Attempt::new(&id, requeue, restart) {
                 Ok(taken) => {
                     attempt = Some(taken);
                     break;
@@ -138,6 +143,8 @@ impl EnvironmentReader {
                 // attribute the failure to another job.
                 Err(why) => {
                     note(why);
+                    id.truncate(JOB_ID_BYTES + 1);
+                    refused_job = id;
                     break;
                 }
             }
@@ -147,6 +154,7 @@ impl EnvironmentReader {
             rank: self.ranks.into_iter().flatten().next(),
             local_rank: self.local_ranks.into_iter().flatten().next(),
             refused,
+            refused_job,
             requeue,
             restart,
         }
@@ -190,7 +198,7 @@ impl EnvironmentReader {
             }
         };
         if let Some(at) = place(&JOB_NAMES, name) {
-            self.jobs[at].get_or_insert_with(whole);
+            self.jobs[at].get_or_insert_with(|| value.to_vec());
         } else if let Some(at) = place(&RANK_NAMES, name) {
             self.ranks[at] = self.ranks[at].or(parse_rank(value));
         } else if let Some(at) = place(&LOCAL_RANK_NAMES, name) {
@@ -331,6 +339,7 @@ mod tests {
         let who = read(&["RDMESH_JOB_ID=a/b", "SLURM_JOB_ID=9", "RANK=1"]);
         assert_eq!(who.attempt, None);
         assert_eq!(who.refused, Some(RefusedValue::Forbidden));
+        assert_eq!(who.refused_job, b"a/b");
         assert_eq!(who.rank, Some(1));
 
         let who = read(&["SLURM_JOB_ID=9", "RDMESH_ATTEMPT=two"]);
@@ -342,6 +351,7 @@ mod tests {
     fn a_long_job_id_is_refused_and_not_cut() {
         let long = format!("RDMESH_JOB_ID={}", "x".repeat(600));
         assert_eq!(read(&[&long]).refused, Some(RefusedValue::TooLong));
+        assert_eq!(read(&[&long]).refused_job.len(), JOB_ID_BYTES + 1);
         let cut_at_the_limit = format!("RDMESH_JOB_ID={}", "x".repeat(300));
         assert_eq!(
             read(&[&cut_at_the_limit]).refused,

@@ -25,6 +25,8 @@ pub struct Who {
     pub local_rank: Option<i32>,
     /// A value that named a job and was not taken.
     pub refused: Option<RefusedValue>,
+    /// The job id of the environment that was not taken, cut.
+    pub refused_job: Vec<u8>,
 }
 
 impl Who {
@@ -35,6 +37,17 @@ impl Who {
             rank: None,
             local_rank: None,
             refused: None,
+            refused_job: Vec::new(),
+        }
+    }
+
+    /// The job id that is told of it: its attempt's, else the one that was not taken, so
+    /// that its failures are not given to another job without a doubt. Empty: it named none.
+    #[must_use]
+    pub fn told_job(&self) -> &[u8] {
+        match &self.attempt {
+            Some(attempt) => attempt.job_id().as_bytes(),
+            None => &self.refused_job,
         }
     }
 
@@ -45,6 +58,7 @@ impl Who {
             rank: environment.rank,
             local_rank: environment.local_rank,
             refused: environment.refused,
+            refused_job: environment.refused_job,
         };
         if who.attempt.is_some() {
             return who;

@@ -240,7 +240,7 @@ fn cost(
     signature: &Signature,
     new_device: bool,
 ) -> usize {
-    let job_id = task.who.attempt.as_ref().map_or(0, |a| a.job_id().len());
+    let job_id = task.who.told_job().len();
     let mut bytes = 0;
     if new_task {
         bytes += TASK_BYTES + COMM_BYTES + job_id;

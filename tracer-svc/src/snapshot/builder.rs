@@ -297,9 +297,7 @@ fn push_task(tasks: &mut wire::TaskColumns, tables: &mut Tables<'_>, task: &Task
     tasks.start_boot_ns.push(task.start_boot_ns);
     tasks.comm.push(tables.string(&task.comm[..end]));
     tasks.cgroup.push(tables.cgroup(task.cgroup_id));
-    tasks
-        .job_id
-        .push(tables.string(attempt.map_or(b"", |a| a.job_id().as_bytes())));
+    tasks.job_id.push(tables.string(task.who.told_job()));
     tasks.requeue.push(attempt.map_or(0, |a| a.requeue));
     tasks.restart.push(attempt.map_or(0, |a| a.restart));
     tasks.rank.push(task.who.rank.unwrap_or(-1));

@@ -360,6 +360,24 @@ fn counters_that_find_no_room_come_with_the_next_message() {
     assert_eq!(told, rows * 3);
 }
 
+/// The collector marks the row; without it the failure would be anybody's on that host.
+#[test]
+fn a_job_id_that_was_not_taken_is_told_as_it_was() {
+    let mut aggregate = Aggregate::default();
+    let who = Who {
+        attempt: None,
+        source: Source::None,
+        refused_job: b"a/b".to_vec(),
+        ..who()
+    };
+    aggregate.add(&chain(1, 10), &who, "rdma_rxe");
+    let Made::Snapshot(message) = make(&mut Maker::new(0), 20, &aggregate, &Counters::default())
+    else {
+        panic!("no snapshot")
+    };
+    assert_eq!(expand::chains(&message)[0].job, "a/b");
+}
+
 #[test]
 fn a_flood_of_distinct_failures_fits_the_message_and_is_counted() {
     let mut aggregate = Aggregate::default();
