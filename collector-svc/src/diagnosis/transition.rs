@@ -1,8 +1,8 @@
 //! Steps of a queue pair's state machine, and what they need.
 //!
-//! As `qp_state_table` of drivers/infiniband/core/verbs.c has them; the masks are those
-//! of a reliable connection (RC), which training jobs use. A test of the table against
-//! the InfiniBand specification (volume 1, 10.3.1) is its text here.
+//! As `qp_state_table` of drivers/infiniband/core/verbs.c has them (InfiniBand
+//! specification, volume 1, 10.3.1); what a step needs is told for a reliable connection
+//! (RC), which training jobs use.
 
 /// `enum ib_qp_attr_mask` of include/rdma/ib_verbs.h, by the names of `ibv_modify_qp(3)`.
 const MASK: &[(u32, &str)] = &[

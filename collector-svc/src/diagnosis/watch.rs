@@ -109,18 +109,16 @@ fn gaps_of(watch: &HostWatch, verb: Option<Verb>) -> Vec<(u8, String)> {
     }
     let mut gaps = Vec::new();
     let silent = watch.attempt_seconds - watch.watched_seconds;
+    let bearable = match watch.settled {
+        true => SETTLED_SILENCE_SECONDS,
+        false => SILENCE_SECONDS,
+    };
     if watch.watched_seconds <= 0.0 && watch.attempt_seconds > 0.0 {
         gaps.push((
             1,
             "its tracer reported nothing while the attempt ran".to_owned(),
         ));
-    } else if silent
-        > if watch.settled {
-            SETTLED_SILENCE_SECONDS
-        } else {
-            SILENCE_SECONDS
-        }
-    {
+    } else if silent > bearable {
         gaps.push((
             1,
             format!(
