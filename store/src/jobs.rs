@@ -236,6 +236,12 @@ impl Store {
              VALUES ($1, $2, $3, true, $4, COALESCE($5, $8), $6, $7, $8, $8)
              ON CONFLICT (job_id, requeue, restart) DO UPDATE SET
                  told = true,
+                 -- An end that was told before in another way is kept for a mark; the last
+                 -- few are enough.
+                 earlier_states = CASE WHEN a.state > 2 AND a.state <> excluded.state
+                     THEN (a.earlier_states || a.state)[
+                         greatest(1, cardinality(a.earlier_states) - 2) : ]
+                     ELSE a.earlier_states END,
                  state = excluded.state,
                  ended_at = COALESCE($5, a.ended_at, $8),
                  exit_code = COALESCE(excluded.exit_code, a.exit_code),

@@ -101,6 +101,14 @@ pub struct Failure {
     pub arguments: Option<CallArguments>,
     /// What is odd about the row.
     pub marks: Vec<String>,
+    /// First time on the host's own clock: to find the moment in its logs.
+    pub host_first_at: Option<Moment>,
+    /// Which snapshot brought it: the agent's run.
+    pub run_id: Option<String>,
+    /// Its number in that run.
+    pub sequence: u64,
+    /// The failure's place in it.
+    pub ordinal: u32,
 }
 
 impl From<wire::Failure> for Failure {
@@ -132,7 +140,13 @@ impl From<wire::Failure> for Failure {
             swallowed: f.swallowed,
             incomplete: f.incomplete,
             arguments: f.arguments.map(Into::into),
+            host_first_at: f
+                .host_first_at
+                .and_then(|at| moment_or_mark(&mut marks, "host_first_at", Some(at))),
             marks,
+            run_id: text(f.run_id),
+            sequence: f.sequence,
+            ordinal: f.ordinal,
         }
     }
 }

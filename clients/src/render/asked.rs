@@ -36,6 +36,9 @@ fn memory(arguments: &CallArguments, parts: &mut Vec<String>) {
     if let Some(fd) = arguments.dmabuf_fd {
         parts.push(format!("dmabuf fd {fd}"));
     }
+    if let Some(flags) = arguments.access_flags {
+        parts.push(format!("access {}", access(flags)));
+    }
     match (arguments.mapping, arguments.mapping_of_end) {
         (Some(Mapping::None), _) => parts.push("in no mapping".to_owned()),
         (Some(first), Some(Mapping::None)) => {
@@ -43,6 +46,33 @@ fn memory(arguments: &CallArguments, parts: &mut Vec<String>) {
         }
         (Some(first), _) => parts.push(mapped(first).to_owned()),
         (None, _) => {}
+    }
+}
+
+/// enum ib_access_flags of include/rdma/ib_verbs.h, without its prefix.
+const ACCESS_FLAGS: [(u32, &str); 9] = [
+    (1 << 0, "LOCAL_WRITE"),
+    (1 << 1, "REMOTE_WRITE"),
+    (1 << 2, "REMOTE_READ"),
+    (1 << 3, "REMOTE_ATOMIC"),
+    (1 << 4, "MW_BIND"),
+    (1 << 5, "ZERO_BASED"),
+    (1 << 6, "ON_DEMAND"),
+    (1 << 7, "HUGETLB"),
+    (1 << 20, "RELAXED_ORDERING"),
+];
+
+/// `LOCAL_WRITE|REMOTE_READ`; bits without a name as a number; `read only` where none is set.
+fn access(flags: u32) -> String {
+    let set = ACCESS_FLAGS.iter().filter(|(bit, _)| flags & bit != 0);
+    let mut names: Vec<String> = set.clone().map(|(_, name)| (*name).to_owned()).collect();
+    match flags & !set.fold(0, |known, (bit, _)| known | bit) {
+        0 => {}
+        others => names.push(format!("{others:#x}")),
+    }
+    match names.is_empty() {
+        true => "read only".to_owned(),
+        false => names.join("|"),
     }
 }
 
@@ -109,12 +139,16 @@ mod tests {
             mapping_of_end: Some(Mapping::None),
             address: Some("0x7f00".to_owned()),
             length_bytes: Some(8_192),
+            access_flags: Some(0x9000_0007),
             ..CallArguments::default()
         };
         assert_eq!(
             asked(&asked_for),
-            "8192 bytes at 0x7f00, anonymous memory, its end in no mapping"
+            "8192 bytes at 0x7f00, access LOCAL_WRITE|REMOTE_WRITE|REMOTE_READ|0x90000000, \
+             anonymous memory, its end in no mapping"
         );
+        assert_eq!(access(0), "read only");
+        assert_eq!(access(1 << 20), "RELAXED_ORDERING");
     }
 
     #[test]

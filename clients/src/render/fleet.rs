@@ -5,7 +5,7 @@ use rdmesh_client::model::agent::{Agent, AgentHealth};
 
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
-use super::{Ink, Style, ago, count_of, unseen};
+use super::{Ink, Style, ago, count_of, note, unseen};
 use crate::command::fleet::Fleet;
 
 const COLUMNS: [Column; 13] = [
@@ -35,7 +35,12 @@ pub(crate) fn text(fleet: &Fleet, style: &Style, now: Moment) -> String {
     for agent in &fleet.agents {
         table.row(row(agent, now));
     }
-    format!("{}\n\n{}", heading(fleet, style), table.to_text(style))
+    let mut out = format!("{}\n\n{}", heading(fleet, style), table.to_text(style));
+    out.push_str(&note(
+        "Counts are since each agent last started; rdmesh failures has those before.",
+        style,
+    ));
+    out
 }
 
 fn heading(fleet: &Fleet, style: &Style) -> String {

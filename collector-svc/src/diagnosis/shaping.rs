@@ -4,6 +4,7 @@ use rdmesh_proto::collector::v1::{Confidence, VerdictClass};
 use rdmesh_proto::rate::LineRate;
 
 use crate::diagnosis::outline::nothing;
+use crate::diagnosis::undecided::is_undecided;
 use crate::diagnosis::{Case, Shaping, Verdict, select};
 
 /// A shaper reports every five seconds unless configured otherwise; three intervals
@@ -20,7 +21,7 @@ pub(super) fn state_shaping(verdict: &mut Verdict, case: &Case) {
         return;
     }
     match verdict.class {
-        VerdictClass::CannotTell if verdict.rule == "nothing-decides" => {
+        VerdictClass::CannotTell if is_undecided(verdict) => {
             let evidence = std::mem::take(&mut verdict.evidence);
             *verdict = nothing(VerdictClass::InjectedStraggler);
             verdict.rule = "shaped-and-nothing-else";

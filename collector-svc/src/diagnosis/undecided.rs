@@ -9,7 +9,7 @@ use crate::diagnosis::select;
 use crate::diagnosis::words::{
     chain_line, counted, counters, doing, moment, signal_line, signals_before, totals, who,
 };
-use crate::diagnosis::{Case, Chain, Signal, Step, Total, Verdict};
+use crate::diagnosis::{Case, Chain, HostWatch, Signal, Step, Total, Verdict, watch};
 use crate::names;
 
 pub(super) fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
@@ -52,6 +52,7 @@ pub(super) fn undecided(case: &Case) -> Verdict {
     }
     let mut verdict = nothing(VerdictClass::CannotTell);
     verdict.rule = "nothing-decides";
+    verdict.next_steps = steps_on_hosts(verdict.next_steps, case);
     verdict.summary = match case.state {
         JobState::Completed => format!("Attempt {} completed, and nothing failed.", case.attempt),
         _ => format!(
@@ -75,7 +76,8 @@ pub(super) fn undecided(case: &Case) -> Verdict {
         .take(3)
     {
         verdict.evidence.push(format!(
-            "records were dropped while this chain grew, so that it decides nothing: {}",
+            "{} while this chain grew, so that it decides nothing: {}",
+            what_is_lacking(case, &chain.host),
             chain_line(chain)
         ));
     }
@@ -91,11 +93,68 @@ pub(super) fn undecided(case: &Case) -> Verdict {
             why_no_decision(total, case)
         ));
     }
+    if case.chains.is_empty() && case.totals.is_empty() {
+        not_watched(&mut verdict, case);
+    }
     verdict
 }
 
+/// Whether nothing but shaping may still explain the attempt.
+pub(super) fn is_undecided(verdict: &Verdict) -> bool {
+    matches!(verdict.rule, "nothing-decides" | "nothing-watched")
+}
+
+/// Names the host to begin with: the first that was not watched, else the first.
+fn steps_on_hosts(steps: Vec<String>, case: &Case) -> Vec<String> {
+    let first = case.hosts.iter().find(|watch| blind(watch));
+    let host = first
+        .or(case.hosts.first())
+        .map_or("HOST", |watch| watch.host.as_str());
+    let named = |step: String| step.replace("{host}", host);
+    steps.into_iter().map(named).collect()
+}
+
+/// Whether nothing of it was watched while the attempt ran.
+fn blind(watch: &HostWatch) -> bool {
+    !watch.known || (watch.watched_seconds <= 0.0 && watch.attempt_seconds > 0.0)
+}
+
+/// Where no host was watched, the application has nothing to look at that would be the first
+/// thing to mend: the tracers are.
+fn not_watched(verdict: &mut Verdict, case: &Case) {
+    if case.hosts.is_empty() || !case.hosts.iter().all(blind) {
+        return;
+    }
+    let hosts: Vec<&str> = case.hosts.iter().map(|watch| watch.host.as_str()).collect();
+    let named = watch::listed(&hosts);
+    verdict.rule = "nothing-watched";
+    verdict.summary = format!(
+        "Nothing can be said of attempt {}: no tracer watched {named} while it ran.",
+        case.attempt
+    );
+    verdict.route_to = format!("host team (tracers), then {}", verdict.route_to);
+    verdict.next_steps.insert(
+        0,
+        format!("start tracer-svc on {named}, or mend it, before the job runs there again"),
+    );
+}
+
+/// What made a chain on `host` incomplete: a full ring, or calls that the kernel hid.
+fn what_is_lacking(case: &Case, host: &str) -> &'static str {
+    let watch = case.hosts.iter().find(|watch| watch.host == host);
+    match watch {
+        Some(watch) if watch.unseen > 0 && watch.drops == 0 => {
+            "the kernel did not show every call to the probes"
+        }
+        Some(watch) if watch.unseen > 0 => {
+            "records were dropped, or calls not shown to the probes,"
+        }
+        _ => "records were dropped",
+    }
+}
+
 /// Why what the counters saw decides nothing.
-fn why_no_decision(total: &Total, case: &Case) -> &'static str {
+fn why_no_decision(total: &Total, case: &Case) -> String {
     let same = |step: &Step| step.function == total.function && step.errno == total.errno;
     let mut rows = case
         .chains
@@ -103,12 +162,15 @@ fn why_no_decision(total: &Total, case: &Case) -> &'static str {
         .filter(|chain| chain.host == total.host && chain.steps.iter().any(same))
         .peekable();
     if rows.peek().is_none() {
-        return "its details were dropped, are still on their way, or have aged out";
+        return "its details were dropped, are still on their way, or have aged out".to_owned();
     }
     if rows.all(|chain| chain.flags.expected) {
-        "a rule says that it is part of normal work"
+        "a rule says that it is part of normal work".to_owned()
     } else {
-        "its chain is incomplete, because records were dropped"
+        format!(
+            "its chain is incomplete, because {}",
+            what_is_lacking(case, &total.host)
+        )
     }
 }
 

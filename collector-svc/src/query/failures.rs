@@ -41,6 +41,10 @@ pub(crate) fn to_proto(failure: Stored) -> Failure {
         incomplete: failure.incomplete,
         marks: failure.marks,
         arguments: failure.arguments.as_deref().and_then(asked::to_proto),
+        host_first_at: Some(times::to_proto(failure.host_first_at)),
+        run_id: failure.cursor.run_id.to_string(),
+        sequence: u64::try_from(failure.cursor.seq).unwrap_or(0),
+        ordinal: u32::try_from(failure.cursor.ordinal).unwrap_or(0),
     }
 }
 

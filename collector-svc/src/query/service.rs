@@ -8,6 +8,8 @@ use rdmesh_proto::collector::v1::{
     ListFailuresRequest, ListFailuresResponse,
 };
 use rdmesh_proto::tracer::v1::ProbeReport;
+use rdmesh_store::Store;
+use rdmesh_store::query::FailureFilter;
 use tonic::{Request, Response, Status};
 
 use crate::backing::Backing;
@@ -53,6 +55,9 @@ impl QueryService for Queries {
             .list_failures(&filter, PAGE_MAX_BYTES)
             .await
             .map_err(|e| status::from_store(&e))?;
+        if found.failures.is_empty() && filter.after.is_none() {
+            must_be_known(store, &filter).await?;
+        }
         let next_page_token = match found.failures.last() {
             Some(last) if found.more => page::failures_token(&last.cursor),
             _ => String::new(),
@@ -149,14 +154,13 @@ impl QueryService for Queries {
                 .host_is_known(&host)
                 .await
                 .map_err(|e| status::from_store(&e))?;
-            return Err(Status::not_found(if known {
-                format!("{host} has sent no probe report yet; is its tracer up to date?")
+            return Err(if known {
+                Status::not_found(format!(
+                    "{host} has sent no probe report yet; is its tracer up to date?"
+                ))
             } else {
-                format!(
-                    "{host} has never reported; does its tracer run, and does it name itself \
-                     like this? `rdmesh fleet` lists all that reported"
-                )
-            }));
+                never_reported(&host)
+            });
         };
         let mut report = ProbeReport::decode(stored.body.as_slice()).map_err(|error| {
             Status::internal(format!(
@@ -175,4 +179,27 @@ impl QueryService for Queries {
             marks: stored.marks,
         }))
     }
+}
+
+/// Of a job or a host that nobody knows there are no failures to be none: a wrong letter must
+/// not read as good news.
+async fn must_be_known(store: &Store, filter: &FailureFilter) -> Result<(), Status> {
+    if let Some(job_id) = &filter.job_id {
+        jobs::find(store, job_id, filter.requeue, filter.restart).await?;
+    }
+    let Some(host) = &filter.host else {
+        return Ok(());
+    };
+    let known = store.host_is_known(host).await;
+    match known.map_err(|e| status::from_store(&e))? {
+        true => Ok(()),
+        false => Err(never_reported(host)),
+    }
+}
+
+fn never_reported(host: &str) -> Status {
+    Status::not_found(format!(
+        "{host} has never reported; does its tracer run, and does it name itself like this? \
+         `rdmesh fleet` lists all that reported"
+    ))
 }

@@ -181,3 +181,57 @@ fn an_operation_that_the_driver_does_not_have_is_no_gap() {
         ["gpu-01: hooks without a probe: driver.reg_mr"]
     );
 }
+
+#[test]
+fn where_nothing_was_watched_the_tracers_come_first() {
+    let never = |host: &str| HostWatch {
+        host: host.into(),
+        ..HostWatch::default()
+    };
+    let mut mute = watched("gpu-02");
+    mute.watched_seconds = 0.0;
+    let blind = Case {
+        hosts: vec![never("gpu-01"), mute.clone()],
+        ..case(vec![])
+    };
+    let verdict = diagnose(&blind);
+    assert_eq!(verdict.rule, "nothing-watched");
+    assert!(verdict.route_to.starts_with("host team (tracers), then "));
+    assert_eq!(
+        verdict.next_steps[0],
+        "start tracer-svc on gpu-01, gpu-02, or mend it, before the job runs there again"
+    );
+    let partly = Case {
+        hosts: vec![watched("gpu-01"), mute],
+        ..case(vec![])
+    };
+    let verdict = diagnose(&partly);
+    assert_eq!(verdict.rule, "nothing-decides");
+    assert!(verdict.next_steps[0].starts_with("rdmesh probes gpu-02: "));
+}
+
+#[test]
+fn what_made_a_chain_incomplete_is_called_by_its_name() {
+    let mut fragment = reg_mr(14);
+    fragment.flags.incomplete = true;
+    let mut host = watched("gpu-01");
+    host.unseen = 4;
+    let hidden = Case {
+        hosts: vec![host.clone()],
+        ..case(vec![fragment.clone()])
+    };
+    let says = |case: &Case| diagnose(case).evidence.join("\n");
+    let told = says(&hidden);
+    assert!(
+        told.contains("the kernel did not show every call"),
+        "{told}"
+    );
+    host.unseen = 0;
+    host.drops = 9;
+    let dropped = Case {
+        hosts: vec![host],
+        ..case(vec![fragment])
+    };
+    let told = says(&dropped);
+    assert!(told.starts_with("records were dropped while"), "{told}");
+}

@@ -87,6 +87,46 @@ async fn a_host_that_never_reports_is_marked_and_said_to_be_unwatched() {
         verdict.unwatched,
         ["gpu-09: never reported; nothing of it was watched"]
     );
+    assert_eq!(verdict.rule, "nothing-watched");
+    assert!(
+        verdict.route_to.starts_with("host team (tracers)"),
+        "{}",
+        verdict.route_to
+    );
+}
+
+#[tokio::test]
+async fn an_end_that_is_told_in_another_way_leaves_a_mark() {
+    let collector = Running::start().await;
+    let mut jobs = collector.jobs();
+    jobs.start_job(start("9", 60, &[])).await.unwrap();
+    let completed = EndJobRequest {
+        state: JobState::Completed.into(),
+        exit_code: Some(0),
+        ..end("9", 5)
+    };
+    let told = [
+        (end("9", 10), vec![]),
+        (end("9", 10), vec![]),
+        (
+            completed,
+            vec!["told before to have ended otherwise: failed"],
+        ),
+        (
+            end("9", 5),
+            vec!["told before to have ended otherwise: failed, then completed"],
+        ),
+    ];
+    for (request, marks) in told {
+        let state = request.state();
+        let ended = jobs.end_job(request).await.unwrap().into_inner().job;
+        let ended = ended.unwrap();
+        assert_eq!((ended.state(), ended.marks), (state, texts(&marks)));
+    }
+}
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
 #[tokio::test]

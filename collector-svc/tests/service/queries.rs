@@ -197,3 +197,46 @@ async fn calls_that_the_kernel_did_not_show_are_told_everywhere() {
     );
     assert_eq!((verdict.failures_looked_at, verdict.failures_total), (1, 1));
 }
+
+#[tokio::test]
+async fn failures_of_nobody_are_not_none() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    agent.send(1, Host::probe_report(&[])).await;
+    agent.acknowledged(1).await;
+    let mut queries = collector.queries();
+    let ask = |host: &str, job: &str| ListFailuresRequest {
+        host: host.into(),
+        job_id: job.into(),
+        ..ListFailuresRequest::default()
+    };
+    let none = queries.list_failures(ask("gpu-01", "")).await.unwrap();
+    assert!(none.into_inner().failures.is_empty());
+    for (host, job, says) in [
+        ("gpu-99", "", "gpu-99 has never reported"),
+        ("", "4712", "no job 4712"),
+    ] {
+        let refused = queries.list_failures(ask(host, job)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotFound);
+        assert!(refused.message().contains(says), "{}", refused.message());
+    }
+}
+
+#[tokio::test]
+async fn a_failure_tells_the_hosts_own_time_and_the_snapshot_that_brought_it() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    agent.send(3, Item::Snapshot(host.snapshot("7"))).await;
+    agent.acknowledged(3).await;
+    let request = ListFailuresRequest {
+        host: "gpu-01".into(),
+        ..ListFailuresRequest::default()
+    };
+    let found = collector.queries().list_failures(request).await.unwrap();
+    let failure = found.into_inner().failures.remove(0);
+    assert!(failure.host_first_at.is_some());
+    assert_eq!((failure.sequence, failure.ordinal), (3, 0));
+    assert_eq!(failure.run_id.len(), 36, "{}", failure.run_id);
+}

@@ -18,6 +18,8 @@ pub struct Failure {
     pub first_at: OffsetDateTime,
     /// Last call, collector time.
     pub last_at: OffsetDateTime,
+    /// First call as the host's own clock told it.
+    pub host_first_at: OffsetDateTime,
     /// How many calls.
     pub count: i64,
     /// What the application asked for.
@@ -69,6 +71,8 @@ impl Failure {
     fn bytes(&self) -> usize {
         /// Numbers, times and tags of a row, and of a step, whose errno has a name besides.
         const NUMBERS: usize = 128;
+        /// Its place: the agent's run in text, two numbers, and the host's own time.
+        const PLACE: usize = 80;
         let steps = self.steps.iter();
         let texts = [
             &self.host,
@@ -81,6 +85,7 @@ impl Failure {
         ];
         let marks = self.marks.iter().map(|mark| mark.len() + 8);
         NUMBERS
+            + PLACE
             + texts.iter().map(|text| text.len()).sum::<usize>()
             + self.attempt.as_ref().map_or(0, |key| key.job_id.len())
             + self.arguments.as_ref().map_or(0, String::len)
@@ -137,7 +142,8 @@ pub struct FailureFilter {
     pub limit: u32,
 }
 
-const COLUMNS: &str = "host, at, run_id, seq, ordinal, last_at, count, verb, functions, modules,
+const COLUMNS: &str =
+    "host, at, run_id, seq, ordinal, last_at, host_first_at, count, verb, functions, modules,
     layers, errnos, driver, device, netdev, pci_address, tgid, tid, comm, cgroup_path, rank,
     local_rank, job_id, requeue, restart, source, expected, swallowed, incomplete,
     marks || doubts AS marks, doubts, arguments::text AS arguments";
@@ -324,6 +330,7 @@ fn failure(row: &sqlx::postgres::PgRow) -> Result<Failure, StoreError> {
     Ok(Failure {
         first_at: at,
         last_at: row.try_get("last_at")?,
+        host_first_at: row.try_get("host_first_at")?,
         count: row.try_get("count")?,
         verb: row.try_get("verb")?,
         steps,

@@ -173,6 +173,10 @@ fn wire_failure() -> wire::Failure {
             access_flags: Some(1),
             ..wire::CallArguments::default()
         }),
+        host_first_at: later(-3_600),
+        run_id: "0198f2b4-0000-7000-8000-000000000001".into(),
+        sequence: 17,
+        ordinal: 2,
         ..wire::Failure::default()
     }
 }
