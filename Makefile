@@ -35,7 +35,10 @@ demo:
 # for others they are counted as skipped.
 ROOT_ONLY := binary(veth)
 CONFINED_UID = $(shell unshare -U -r -n -m mount -t tmpfs tmpfs /run 2>/dev/null || id -u)
-test: build
+# The binaries are built together with the tests: alone they would be built with other features
+# of the libraries, and most of the workspace twice.
+test: setup
+	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
 	    $(if $(TESTS),$(TESTS),$(if $(filter-out 0,$(CONFINED_UID)),-E 'not $(ROOT_ONLY)'))
 

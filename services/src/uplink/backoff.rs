@@ -1,5 +1,7 @@
 //! How long to wait before the next attempt: pure, so that it is tested without time.
 
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
 use std::time::Duration;
 
 /// Doubles from `min` to `max`; each wait is drawn from the upper half, so that agents
@@ -9,7 +11,8 @@ pub(crate) struct Backoff {
     min: Duration,
     max: Duration,
     next: Duration,
-    random: SplitMix64,
+    /// Jitter needs spread, not secrecy.
+    random: SmallRng,
 }
 
 impl Backoff {
@@ -18,7 +21,7 @@ impl Backoff {
             min,
             max,
             next: min,
-            random: SplitMix64(seed),
+            random: SmallRng::seed_from_u64(seed),
         }
     }
 
@@ -26,7 +29,7 @@ impl Backoff {
     pub(crate) fn wait(&mut self) -> Duration {
         let base = self.next;
         self.next = (base * 2).min(self.max);
-        base / 2 + (base / 2).mul_f64(self.random.unit())
+        base / 2 + (base / 2).mul_f64(self.random.random::<f64>())
     }
 
     /// The peer took something: start over.
@@ -37,23 +40,6 @@ impl Backoff {
     /// The peer refused in a way that haste will not mend.
     pub(crate) fn slowest(&mut self) {
         self.next = self.max;
-    }
-}
-
-/// Sebastiano Vigna's splitmix64: jitter needs spread, not secrecy.
-#[derive(Clone, Debug)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    /// In [0, 1).
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        #[expect(clippy::cast_precision_loss, reason = "53 bits are exact in an f64")]
-        let top = ((z ^ (z >> 31)) >> 11) as f64;
-        top / (1_u64 << 53) as f64
     }
 }
 
