@@ -16,6 +16,7 @@ wire_enum! {
         Retransmits => "retransmits",
         BackPressureHelp => "back_pressure_help",
         DataPathDown => "data_path_down",
+        NotShaped => "not_shaped",
     }
 }
 
