@@ -1,8 +1,8 @@
 //! What is asked about shaped wires, and what changes them: of the fleet by its
 //! collector, or of one shaper on its own.
 
-use std::fmt;
-use std::str::FromStr;
+mod name;
+
 use std::time::Duration;
 
 use rdmesh_proto::collector::v1 as wire;
@@ -18,6 +18,9 @@ use crate::model::present;
 use crate::model::wire::{FleetWire, SeenWindow, ShapedWire, ShaperFailure, WireComparison};
 use crate::moment::Moment;
 use crate::shaper::{ShaperClient, ShaperError};
+
+pub use name::WireName;
+use name::{own, own_name};
 
 /// Metadata key under which a client says who asks.
 const USER_KEY: &str = "rdmesh-user";
@@ -43,97 +46,6 @@ impl WireError {
         match self {
             WireError::Client(error) => error.is_outage(),
             WireError::Shaper(error) => error.is_outage(),
-        }
-    }
-}
-
-/// Which wire: `WIRE`, `SHAPER/WIRE`, or `HOST:FUNCTION` by the shaped host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WireName {
-    /// By its name, and its shaper's host where that is told.
-    Named {
-        /// Host of the shaper.
-        shaper_host: Option<String>,
-        /// Name of the wire.
-        wire: String,
-    },
-    /// By what it shapes.
-    Shaping {
-        /// The shaped host.
-        host: String,
-        /// The virtual function.
-        virtual_function: String,
-    },
-}
-
-impl FromStr for WireName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<WireName, String> {
-        let wrong = || {
-            "write SHAPER/WIRE, such as gpu-01/vf0, WIRE alone where only one has that name, or \
-             HOST:FUNCTION for the shaped host and its virtual function"
-                .to_owned()
-        };
-        let clean = |part: &str| {
-            let fine = !part.is_empty() && !part.contains(|c: char| c.is_control() || c == ' ');
-            fine.then(|| part.to_owned()).ok_or_else(wrong)
-        };
-        if let Some((shaper_host, wire)) = text.split_once('/') {
-            if wire.contains('/') {
-                return Err(wrong());
-            }
-            return Ok(WireName::Named {
-                shaper_host: Some(clean(shaper_host)?),
-                wire: clean(wire)?,
-            });
-        }
-        // A PCI address has colons of its own; a host has none.
-        match text.split_once(':') {
-            Some((host, function)) => Ok(WireName::Shaping {
-                host: clean(host)?,
-                virtual_function: clean(function)?,
-            }),
-            None => Ok(WireName::Named {
-                shaper_host: None,
-                wire: clean(text)?,
-            }),
-        }
-    }
-}
-
-impl fmt::Display for WireName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WireName::Named {
-                shaper_host: Some(host),
-                wire,
-            } => write!(f, "{host}/{wire}"),
-            WireName::Named { wire, .. } => f.write_str(wire),
-            WireName::Shaping {
-                host,
-                virtual_function,
-            } => write!(f, "{host}:{virtual_function}"),
-        }
-    }
-}
-
-impl WireName {
-    fn selector(&self) -> wire::WireSelector {
-        match self.clone() {
-            WireName::Named { shaper_host, wire } => wire::WireSelector {
-                shaper_host: shaper_host.unwrap_or_default(),
-                wire,
-                ..wire::WireSelector::default()
-            },
-            WireName::Shaping {
-                host,
-                virtual_function,
-            } => wire::WireSelector {
-                shaped_host: host,
-                virtual_function,
-                ..wire::WireSelector::default()
-            },
         }
     }
 }
@@ -234,11 +146,13 @@ impl Wires {
         match self {
             Wires::Fleet(client) => Ok(client.list_wires(host, name, stored_only).await?),
             Wires::Shaper(client) => {
-                let wires = own(client).await?.into_iter();
+                let own = own(client).await?;
+                let of_all = host.is_empty() || own.shaper_host == host;
                 let fits = |w: &shaper::Wire| {
-                    (host.is_empty() || w.host == host) && (name.is_empty() || w.name == name)
+                    (of_all || w.host == host) && (name.is_empty() || w.name == name)
                 };
-                Ok(wires.filter(fits).map(FleetWire::from).collect())
+                let wires = own.wires.into_iter().filter(fits);
+                Ok(wires.map(FleetWire::from).collect())
             }
         }
     }
@@ -459,43 +373,6 @@ impl Windows {
     }
 }
 
-async fn own(client: &ShaperClient) -> Result<Vec<shaper::Wire>, ShaperError> {
-    let mut service = client.service();
-    let call = service.list_wires(shaper::ListWiresRequest {});
-    Ok(client.ask(call).await?.wires)
-}
-
-/// The name that a shaper knows a wire by.
-async fn own_name(client: &ShaperClient, which: &WireName) -> Result<String, ShaperError> {
-    let (host, virtual_function) = match which {
-        WireName::Named { wire, .. } => return Ok(wire.clone()),
-        WireName::Shaping {
-            host,
-            virtual_function,
-        } => (host, virtual_function),
-    };
-    let wires = own(client).await?;
-    let fits = |w: &&shaper::Wire| w.host == *host && w.virtual_function == *virtual_function;
-    let fitting: Vec<&str> = wires.iter().filter(fits).map(|w| &*w.name).collect();
-    match fitting.as_slice() {
-        [name] => Ok((*name).to_owned()),
-        [] => {
-            let all = wires
-                .iter()
-                .map(|w| format!("{} ({}:{})", w.name, w.host, w.virtual_function));
-            let all: Vec<String> = all.collect();
-            Err(ShaperError::Wire(format!(
-                "no wire of this shaper shapes {which}; it has: {}",
-                all.join(", ")
-            )))
-        }
-        several => Err(ShaperError::Wire(format!(
-            "several wires of this shaper shape {which}: {}; name one",
-            several.join(", ")
-        ))),
-    }
-}
-
 impl Client {
     /// Wires of the fleet, by shaper and name.
     ///
@@ -559,30 +436,5 @@ impl Client {
             a: present("a", answer.a)?.into(),
             b: present("b", answer.b)?.into(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wires_are_named_in_three_ways() {
-        let name = |text: &str| text.parse::<WireName>().unwrap();
-        assert_eq!(
-            name("gpu-01/vf0").selector().shaper_host,
-            "gpu-01".to_owned()
-        );
-        assert_eq!(name("vf0").selector().wire, "vf0");
-        let by_function = name("gpu-01:0000:03:00.2").selector();
-        assert_eq!(by_function.shaped_host, "gpu-01");
-        assert_eq!(by_function.virtual_function, "0000:03:00.2");
-        for text in ["gpu-01/vf0", "vf0", "gpu-01:vf0"] {
-            assert_eq!(name(text).to_string(), text);
-        }
-        for text in ["", "/", "a/", "/b", "a/b/c", ":x", "x:", "a b"] {
-            let refused = text.parse::<WireName>().unwrap_err();
-            assert!(refused.contains("SHAPER/WIRE"), "{text}");
-        }
     }
 }
