@@ -1,6 +1,6 @@
 //! `shaper-svc`: configuration, telemetry, start, serve, drain; and its tools.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,8 @@ fn main() -> ExitCode {
     match execute(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("shaper-svc: {}", with_causes(error.as_ref()));
+            // Nobody may read it any more: the exit code tells.
+            let _ = writeln!(io::stderr(), "shaper-svc: {}", with_causes(error.as_ref()));
             ExitCode::from(exit_code(&error))
         }
     }
@@ -84,8 +85,8 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
     let listener = runtime.block_on(server::bind(&config.server))?;
     let advertised = Advertised::new(&config.advertise, listener.local_address()?, &name);
     let path = start::start_data_path(&config, &prepared.control)?;
-    let (ledger, _locks) = start::begin(prepared, &path, SystemTime::now())?;
-    let facts = start::report_facts(&config, &host, path.memory_bytes);
+    let (ledger, _locks) = start::begin(prepared, &path, SystemTime::now());
+    let facts = start::report_facts(&config, &name, &host, path.memory_bytes);
     let shared = Shared::new(ledger, facts, &path);
 
     let served = runtime.block_on(async {

@@ -16,7 +16,9 @@ fn shaper(args: &[&str]) -> Output {
 
 fn written(directory: &Path, text: &str) -> PathBuf {
     let file = directory.join("shaper.toml");
-    std::fs::write(&file, text).unwrap();
+    // Whoever runs the tests may not write where services keep their state.
+    let state = directory.join("state");
+    std::fs::write(&file, format!("state_directory = {state:?}\n{text}")).unwrap();
     file
 }
 
@@ -54,6 +56,74 @@ fn check_takes_its_options_on_either_side() {
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
         "shaper-svc: the service would not start; see the lines that begin with `fail`\n"
+    );
+}
+
+#[test]
+fn check_refuses_what_would_not_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = written(directory.path(), CONFIG);
+    let file = file.to_str().unwrap();
+    for (set, words) in [
+        (
+            r#"wires=[{name="w0",in_port="net_null0",out_port="nope"}]"#,
+            "makes port nope",
+        ),
+        (
+            r#"dpdk.devices=["net_nul0","net_null0","net_null1"]"#,
+            "net_nul0: DPDK has no driver",
+        ),
+        (
+            r#"dpdk.devices=["net_null0,foo=1","net_null1"]"#,
+            "no argument `foo=1`",
+        ),
+        ("dpdk.memory_mb=1", "memory_mb = 1"),
+        (r#"state_directory="/proc/x""#, "/proc/x cannot be made"),
+        (
+            r#"state_directory="/dev/null""#,
+            "/dev/null is no directory",
+        ),
+        (
+            r#"server.listen="unix:/nosuch/s.sock""#,
+            "no directory /nosuch",
+        ),
+    ] {
+        let output = shaper(&["--config", file, "--set", set, "check"]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{set}: {said}");
+        let fails = said.lines().filter(|line| line.starts_with("fail"));
+        let fails: Vec<&str> = fails.collect();
+        assert_eq!(fails.len(), 1, "{set}: {said}");
+        assert!(fails[0].contains(words), "{set}: {said}");
+    }
+    let output = shaper(&["--config", file, "--set", "state_directory=", "check"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = written(directory.path(), CONFIG);
+    // Both ends of what it says go to a pipe that nobody reads.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_shaper-svc"))
+        .args(["--config", file.to_str().unwrap(), "check"])
+        .stdout(writer.try_clone().unwrap())
+        .stderr(writer)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1), "{status}");
+}
+
+#[test]
+fn a_figure_that_there_is_not_is_told() {
+    let output = shaper(&["bench", "--only", "zzz"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("no figure has `zzz`") && said.contains("shaper.engine.k1.ns"),
+        "{said}"
     );
 }
 

@@ -3,11 +3,16 @@
 #define ALLOW_EXPERIMENTAL_API
 #include "shim.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <linux/if_packet.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <rte_cycles.h>
+#include <rte_devargs.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_flow.h>
@@ -141,6 +146,15 @@ uint32_t rdmesh_mbuf_footprint(uint16_t data_room)
 	return rte_mempool_calc_obj_size(sizeof(struct rte_mbuf) + data_room, 0, NULL);
 }
 
+int rdmesh_has_driver(const char *device)
+{
+	struct rte_devargs args = { 0 };
+	int rc = rte_devargs_parse(&args, device);
+
+	rte_devargs_reset(&args);
+	return rc == 0;
+}
+
 uint64_t rdmesh_heap_free(void)
 {
 	uint64_t bytes = 0;
@@ -234,6 +248,33 @@ int rdmesh_port_watch(uint16_t port, uint8_t percent)
 int rdmesh_port_removed(uint16_t port)
 {
 	return port < RTE_MAX_ETHPORTS && __atomic_load_n(&removed[port], __ATOMIC_RELAXED);
+}
+
+uint64_t rdmesh_packet_drops(unsigned int interface)
+{
+	uint64_t drops = 0;
+	DIR *open_files = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	if (open_files == NULL)
+		return 0;
+	while ((entry = readdir(open_files)) != NULL) {
+		int fd = atoi(entry->d_name);
+		struct sockaddr_ll at = { 0 };
+		socklen_t at_bytes = sizeof(at);
+		struct tpacket_stats stats = { 0 };
+		socklen_t stats_bytes = sizeof(stats);
+
+		if (entry->d_name[0] == '.' ||
+		    getsockname(fd, (struct sockaddr *)&at, &at_bytes) != 0 ||
+		    at.sll_family != AF_PACKET || at.sll_ifindex != (int)interface)
+			continue;
+		/* Asking sets them back to 0. */
+		if (getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &stats, &stats_bytes) == 0)
+			drops += stats.tp_drops;
+	}
+	closedir(open_files);
+	return drops;
 }
 
 int rdmesh_port_counters(uint16_t port, struct rdmesh_port_counters *counters)

@@ -78,6 +78,8 @@ int rdmesh_errno(void);
 
 /* Bytes of pool memory that one mbuf with data_room bytes of room takes. */
 uint32_t rdmesh_mbuf_footprint(uint16_t data_room);
+/* Not 0: some bus of EAL knows a device of this name. */
+int rdmesh_has_driver(const char *device);
 /* Free bytes of EAL's heap on all sockets. */
 uint64_t rdmesh_heap_free(void);
 
@@ -89,6 +91,9 @@ int rdmesh_port_configure(uint16_t port, uint16_t mtu);
 int rdmesh_port_watch(uint16_t port, uint8_t percent);
 /* Not 0: the device said that it goes. */
 int rdmesh_port_removed(uint16_t port);
+/* Frames that the kernel dropped before the packet sockets that this process has at an
+ * interface, since the last call: what net_af_packet does not count by itself. */
+uint64_t rdmesh_packet_drops(unsigned int interface);
 int rdmesh_port_counters(uint16_t port, struct rdmesh_port_counters *counters);
 
 /* A transfer rule: what the function behind port in sends goes to port out in

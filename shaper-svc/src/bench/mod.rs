@@ -58,7 +58,7 @@ impl Figure {
 /// Runs every benchmark whose name contains `only` and writes a line for each.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// When no name does, or `out` cannot be written.
 pub fn run(only: &str, out: &mut impl Write) -> io::Result<()> {
     let engine = engine::LOADS
         .iter()
@@ -72,11 +72,17 @@ pub fn run(only: &str, out: &mut impl Write) -> io::Result<()> {
         .map(|load| (load.name.to_owned(), measure_path(load)));
     #[cfg(not(feature = "dpdk"))]
     let path = std::iter::empty();
-    for (_, measure) in engine
-        .chain(classify)
-        .chain(path)
-        .filter(|(name, _)| name.contains(only))
-    {
+    let all: Vec<(String, Measure)> = engine.chain(classify).chain(path).collect();
+    if !all.iter().any(|(name, _)| name.contains(only)) {
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        let message = format!(
+            "no figure has `{only}` in its name; there are: {}",
+            names.join(", ")
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let chosen = all.iter().filter(|(name, _)| name.contains(only));
+    for (_, measure) in chosen {
         serde_json::to_writer(&mut *out, &measure())?;
         writeln!(out)?;
         out.flush()?;

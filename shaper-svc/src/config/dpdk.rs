@@ -3,7 +3,7 @@
 use rdmesh_services::config::{Check, Invalid, Validate};
 use serde::{Deserialize, Serialize};
 
-use crate::datapath::PoolPlan;
+use crate::datapath::{FEWER_FRAMES, HUGE_PAGE_BYTES, PoolPlan};
 
 /// What DPDK itself takes beside the pools, bytes: its heap's bookkeeping and the
 /// drivers' rings (32,768 descriptors of 64 bytes in both directions are 4 MB).
@@ -68,6 +68,25 @@ impl DpdkConfig {
             self.buffer_bytes,
             frame_bytes,
         )
+    }
+
+    /// Pages that buffers lie on, bytes.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        if self.huge_pages {
+            HUGE_PAGE_BYTES
+        } else {
+            rustix::param::page_size() as u64
+        }
+    }
+
+    /// What to do where memory is too little.
+    #[must_use]
+    pub fn memory_advice(&self) -> &'static str {
+        match self.memory_mb {
+            0 => FEWER_FRAMES,
+            _ => "lower `dpdk.memory_mb`, or set it to 0 for what the wires need",
+        }
     }
 
     /// Devices on the PCI bus, which DPDK has to be told of when it starts.

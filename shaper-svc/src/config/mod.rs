@@ -124,12 +124,23 @@ impl ShaperConfig {
         }
     }
 
-    /// Memory of all frame pools, bytes.
+    /// Memory of all frame pools at the most, bytes.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {
-        self.port_names()
-            .iter()
-            .map(|name| self.pool_of(name).memory_bytes())
+        let page_bytes = self.dpdk.page_bytes();
+        let ports = self.port_names().into_iter();
+        ports
+            .map(|name| self.pool_of(&name).memory_bytes(page_bytes))
+            .sum()
+    }
+
+    /// Memory below which the frame pools cannot be made, bytes.
+    #[must_use]
+    pub fn least_pool_bytes(&self) -> u64 {
+        let page_bytes = self.dpdk.page_bytes();
+        let ports = self.port_names().into_iter();
+        ports
+            .map(|name| self.pool_of(&name).least_bytes(page_bytes))
             .sum()
     }
 
@@ -273,6 +284,10 @@ impl Validate for ShaperConfig {
             })?;
         }
         Check::dialled("advertise", &self.advertise)?;
+        if self.state_directory.as_os_str().is_empty() {
+            let allowed = "the path of a directory";
+            return Err(Invalid::new("state_directory", "\"\"", allowed));
+        }
         Check::range("window_ms", self.window_ms, 100..=60_000)?;
         Check::range("stalled_exit_seconds", self.stalled_exit_seconds, 0..=3600)?;
         Check::section("server", &self.server)?;
@@ -331,6 +346,7 @@ mod tests {
             ("name = \"a/b\"", "`name`"),
             ("advertise = \"dpu-1\"", "`advertise`"),
             ("advertise = \"0.0.0.0:7402\"", "`advertise`"),
+            ("state_directory = \"\"", "`state_directory`"),
         ] {
             let message = config(text).unwrap_err();
             assert!(message.contains(field), "{message}");

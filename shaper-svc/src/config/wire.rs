@@ -177,6 +177,14 @@ impl Validate for WireSection {
                 return Err(Invalid::new(field, format!("{name:?}"), allowed));
             }
         }
+        // People write SHAPER/WIRE and HOST:FUNCTION.
+        if self
+            .name
+            .contains(|c: char| matches!(c, '/' | ':') || c.is_whitespace())
+        {
+            let allowed = "a name without slash, colon and space, so that requests can name it";
+            return Err(Invalid::new("name", format!("{:?}", self.name), allowed));
+        }
         if self.in_port == self.out_port {
             return Err(Invalid::new(
                 "out_port",
@@ -227,6 +235,9 @@ mod tests {
         let text = |text: &str| RateText(text.to_owned());
         for (message, field) in [
             (refused(&|w| w.name.clear()), "`name`"),
+            (refused(&|w| w.name = "a/b".into()), "`name`"),
+            (refused(&|w| w.name = "a:b".into()), "`name`"),
+            (refused(&|w| w.name = "a b".into()), "`name`"),
             (refused(&|w| w.out_port = "a".into()), "`out_port`"),
             (refused(&|w| w.mtu = 67), "`mtu`"),
             (refused(&|w| w.queue_frames = 1), "`queue_frames`"),

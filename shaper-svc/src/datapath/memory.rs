@@ -7,6 +7,12 @@ const HEADROOM_BYTES: u32 = 128;
 /// line and an odd number of memory channels may add, bytes.
 const OVERHEAD_BYTES: u64 = 128 + 64 + 64 + 128;
 
+/// The least that a buffer takes beside its bytes: the mbuf and the pool's header.
+const LEAST_OVERHEAD_BYTES: u64 = 128 + 64;
+
+/// Smallest huge page, bytes. Larger ones waste less.
+pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// Buffers that a thread keeps for itself. Half of DPDK's limit of 512: enough for
 /// eight bursts between visits to the shared ring.
 pub const POOL_CACHE: u32 = 256;
@@ -51,11 +57,22 @@ impl PoolPlan {
         }
     }
 
-    /// Memory that the pool takes at the most, bytes.
+    /// Memory that the pool takes at the most on pages of `page_bytes`, bytes.
     #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        let each = u64::from(self.buffer_bytes) + u64::from(HEADROOM_BYTES) + OVERHEAD_BYTES;
-        POOL_BYTES + each * u64::from(self.mbufs) + 16 * u64::from(self.mbufs)
+    pub fn memory_bytes(&self, page_bytes: u64) -> u64 {
+        let rest = POOL_BYTES + 16 * u64::from(self.mbufs);
+        rest + self.buffers(OVERHEAD_BYTES, page_bytes)
+    }
+
+    /// Memory below which the pool cannot be made, bytes.
+    #[must_use]
+    pub fn least_bytes(&self, page_bytes: u64) -> u64 {
+        self.buffers(LEAST_OVERHEAD_BYTES, page_bytes)
+    }
+
+    fn buffers(&self, overhead: u64, page_bytes: u64) -> u64 {
+        let each = u64::from(self.buffer_bytes) + u64::from(HEADROOM_BYTES) + overhead;
+        on_pages(u64::from(self.mbufs), each, page_bytes)
     }
 
     /// Bytes of one buffer as DPDK counts them, room in front of a frame included.
@@ -65,11 +82,21 @@ impl PoolPlan {
     }
 }
 
+/// Bytes of so many objects of `each` bytes. DPDK lays none across the end of a page, so
+/// that a buffer of 2,048 bytes takes a whole page of 4,096.
+#[must_use]
+pub fn on_pages(objects: u64, each: u64, page_bytes: u64) -> u64 {
+    match page_bytes / each.max(1) {
+        0 => objects * each.next_multiple_of(page_bytes.max(1)),
+        in_a_page => objects.div_ceil(in_a_page) * page_bytes,
+    }
+}
+
 /// Why a configuration cannot run on this machine.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "the wires need {needed_mb} MB of {kind} and {available_mb} MB are free: give fewer \
-     `queue_frames` or `rx_descriptors`, or more memory; nothing was touched"
+    "the wires need {needed_mb} MB of {kind} and {available_mb} MB are free: {advice}; nothing \
+     was touched"
 )]
 pub struct TooLittleMemory {
     /// `huge pages` or `memory`.
@@ -78,7 +105,12 @@ pub struct TooLittleMemory {
     pub needed_mb: u64,
     /// Megabytes that are free.
     pub available_mb: u64,
+    /// What to do.
+    pub advice: &'static str,
 }
+
+/// What to do where the wires ask for too much.
+pub const FEWER_FRAMES: &str = "give fewer `queue_frames` or `rx_descriptors`, or more memory";
 
 /// Compares with what `/proc/meminfo` says.
 ///
@@ -98,6 +130,7 @@ pub fn check_memory(meminfo: &str, huge_bytes: u64, bytes: u64) -> Result<(), To
                 kind,
                 needed_mb: needed.div_ceil(1 << 20),
                 available_mb: available >> 20,
+                advice: FEWER_FRAMES,
             });
         }
     }
@@ -138,18 +171,23 @@ mod tests {
 
     #[test]
     fn a_default_wire_takes_0_7_gb_and_3_gb_with_large_buffers() {
+        let mb = |plan: PoolPlan| plan.memory_bytes(HUGE_PAGE_BYTES) >> 20;
         let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 2048, 1522);
-        assert!(
-            (690..780).contains(&(plan.memory_bytes() >> 20)),
-            "{}",
-            plan.memory_bytes()
-        );
+        assert!((690..780).contains(&mb(plan)), "{}", mb(plan));
         let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 9728, 9022);
-        assert!(
-            (2_900..3_200).contains(&(plan.memory_bytes() >> 20)),
-            "{}",
-            plan.memory_bytes()
-        );
+        assert!((2_900..3_200).contains(&mb(plan)), "{}", mb(plan));
+    }
+
+    #[test]
+    fn without_huge_pages_a_buffer_takes_a_page_of_its_own() {
+        let plan = PoolPlan::for_wire(32_768, 262_144, 1024, 2048, 1522);
+        assert_eq!(plan.mbufs, 296_704);
+        assert!(plan.memory_bytes(4096) >= 296_704 * 4096);
+        assert_eq!(plan.least_bytes(4096), 296_704 * 4096);
+        assert!(plan.least_bytes(HUGE_PAGE_BYTES) < plan.memory_bytes(HUGE_PAGE_BYTES));
+        for (each, bytes) in [(1000, 3 * 4096), (4096, 10 * 4096), (4097, 20 * 4096)] {
+            assert_eq!(on_pages(10, each, 4096), bytes, "objects of {each} bytes");
+        }
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub use clock::{Clock, ManualClock, MonotonicClock, TickScale};
 pub use gaps::GAP_BUCKETS;
 pub use link::{ThreadLink, WireLink};
 pub use marking::Marking;
-pub use memory::{POOL_CACHE, PoolPlan, TooLittleMemory, check_memory};
+pub use memory::{
+    FEWER_FRAMES, HUGE_PAGE_BYTES, POOL_CACHE, PoolPlan, TooLittleMemory, check_memory, on_pages,
+};
 pub use order::Order;
 pub use relay::{DataPath, DataPathError, Pacing};
 pub use repeats::{REPEATED_QPS, Repeated};

@@ -65,6 +65,8 @@ pub(super) struct Route<F> {
     window_from_ps: u64,
     /// Of the window: where it changes, the window is closed.
     window_speed: Speed,
+    /// The loop is stopping, and the wire no longer shapes.
+    opened: bool,
     /// The mailbox for the next window.
     outgoing: usize,
     full_polls: u64,
@@ -98,6 +100,7 @@ impl<F: Default> Route<F> {
             polled_ps: now_ps,
             window_from_ps: now_ps,
             window_speed: config.wire.speed,
+            opened: false,
             outgoing: 0,
             full_polls: 0,
             longest_gap_ps: 0,
@@ -357,6 +360,7 @@ impl<F: Default> Route<F> {
             discarded_frames: self.discarded_frames,
             ce_marks: self.marker.as_mut().map_or(0, Marker::take_marks),
             expires_after_ps: self.expires_after_ps(now_ps),
+            opened: self.opened,
             repeated: self.repeats.take(),
             poll_gaps: gaps.since(&mut self.gaps_before),
             ..WindowCounts::default()
@@ -381,6 +385,7 @@ impl<F: Default> Route<F> {
     pub(super) fn open_up(&mut self, now_ps: u64, gaps: &PollGaps) {
         if self.window_speed != Speed::Unshaped {
             self.close_at_change(now_ps, gaps);
+            self.opened = true;
         }
         let policy = Policy::constant(self.wire.generation(), Speed::Unshaped);
         self.wire.set_policy(&policy, now_ps);

@@ -5,7 +5,7 @@ use super::repeats::{REPEATED_QPS, Repeated};
 use crate::engine::WireStats;
 
 /// Fields of [`WindowCounts`] that are single words.
-const SINGLE: usize = 27;
+const SINGLE: usize = 28;
 
 /// Words of a window.
 pub(super) const WINDOW_WORDS: usize = SINGLE + 3 * REPEATED_QPS + GAP_BUCKETS;
@@ -67,6 +67,8 @@ pub struct WindowCounts {
     pub ce_marks: u64,
     /// From the end until the rate ends by itself, ps; 0: it does not.
     pub expires_after_ps: u64,
+    /// The loop was stopping: what waited left unshaped.
+    pub opened: bool,
     /// Repeated PSNs by QP.
     pub repeated: [Repeated; REPEATED_QPS],
     /// Poll gaps: [1, 2), [2, 4), … ns.
@@ -130,6 +132,7 @@ impl WindowCounts {
             self.discarded_frames,
             self.ce_marks,
             self.expires_after_ps,
+            u64::from(self.opened),
         ]);
         for (line, words) in self
             .repeated
@@ -172,6 +175,7 @@ impl WindowCounts {
             discarded_frames: words[24],
             ce_marks: words[25],
             expires_after_ps: words[26],
+            opened: words[27] != 0,
             repeated: std::array::from_fn(|i| Repeated {
                 destination_qp: u32::try_from(lines[3 * i]).unwrap_or(0),
                 frames: lines[3 * i + 1],
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn windows_come_back_as_they_went() {
         let mut words: [u64; WINDOW_WORDS] = std::array::from_fn(|i| i as u64 + 1000);
-        words[4] = 1;
+        (words[4], words[27]) = (1, 1);
         assert_eq!(WindowCounts::from_words(&words).to_words(), words);
     }
 }

@@ -62,7 +62,10 @@ impl Device {
     fn set_up(&mut self) -> Result<(), DpdkError> {
         // SAFETY: `id` is a valid port.
         let code = unsafe { sys::rdmesh_port_configure(self.id, self.options.mtu) };
-        self.check("configuring it", code)?;
+        self.check(
+            "configuring it (does the device take the `mtu` of its wires?)",
+            code,
+        )?;
         let DeviceOptions {
             rx_descriptors: mut rx,
             tx_descriptors: mut tx,
@@ -124,6 +127,14 @@ impl Device {
         let code = unsafe { sys::rdmesh_port_counters(self.id, &raw mut counters) };
         self.check("reading its counters", code)?;
         Ok(counters)
+    }
+
+    /// Frames that the kernel dropped in front of a device that sits on its interface of
+    /// this index, since the last call: its ring was full. Not for the poll loop.
+    #[must_use]
+    pub fn kernel_drops(interface: u32) -> u64 {
+        // SAFETY: asks the kernel about descriptors of this process, for any number.
+        unsafe { sys::rdmesh_packet_drops(interface) }
     }
 
     /// Whether the device said that it goes away.

@@ -10,6 +10,7 @@ use rdmesh_dpdk_sys as sys;
 
 use super::error::{last_reason, reason};
 use super::{DpdkError, Pool};
+use crate::datapath::HUGE_PAGE_BYTES;
 
 /// How DPDK starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ impl EalOptions {
 /// DPDK's environment.
 #[derive(Debug)]
 pub struct Eal {
+    /// Pages that buffers lie on, bytes.
+    page_bytes: u64,
     /// Pools live as long as the environment: frames of theirs may be anywhere.
     pools: Mutex<Vec<Arc<Pool>>>,
 }
@@ -102,7 +105,13 @@ impl Eal {
                 reason: last_reason(),
             });
         }
+        let page_bytes = if options.huge_pages {
+            HUGE_PAGE_BYTES
+        } else {
+            rustix::param::page_size() as u64
+        };
         Ok(Arc::new(Self {
+            page_bytes,
             pools: Mutex::new(Vec::new()),
         }))
     }
@@ -124,11 +133,26 @@ impl Eal {
         Ok(())
     }
 
+    /// Whether a driver serves devices of this name. Touches none.
+    #[must_use]
+    pub fn has_driver(&self, device: &str) -> bool {
+        let name = device.split(',').next().unwrap_or_default();
+        let Ok(name) = CString::new(name) else {
+            return false;
+        };
+        // SAFETY: the environment is up; the string is read during the call alone.
+        unsafe { sys::rdmesh_has_driver(name.as_ptr()) != 0 }
+    }
+
     /// Free memory of the environment's heap, bytes.
     #[must_use]
     pub fn heap_free_bytes(&self) -> u64 {
         // SAFETY: the environment is up.
         unsafe { sys::rdmesh_heap_free() }
+    }
+
+    pub(super) fn page_bytes(&self) -> u64 {
+        self.page_bytes
     }
 
     pub(super) fn keep(&self, pool: &Arc<Pool>) {

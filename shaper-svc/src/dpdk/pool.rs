@@ -8,7 +8,7 @@ use rdmesh_dpdk_sys as sys;
 
 use super::error::last_reason;
 use super::{DpdkError, Eal};
-use crate::datapath::{POOL_CACHE, PoolPlan};
+use crate::datapath::{POOL_CACHE, PoolPlan, on_pages};
 
 /// A pool of frame buffers. Lives until the environment is cleaned up.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Pool {
         let c_name = CString::new(name).map_err(|e| DpdkError::zero_byte(&e))?;
         // SAFETY: computes a number.
         let each = unsafe { sys::rdmesh_mbuf_footprint(plan.data_room()) };
-        let needed = u64::from(each) * u64::from(plan.mbufs);
+        let needed = on_pages(plan.mbufs.into(), each.into(), eal.page_bytes());
         let available = eal.heap_free_bytes();
         if needed > available {
             return Err(DpdkError::PoolMemory {

@@ -1,7 +1,7 @@
 //! What an inspection comes to.
 
 use crate::rate::LineRate;
-use crate::text::{bits_per_second, span};
+use crate::text::{bits_per_second, line_rate, span};
 use serde::Serialize;
 use std::fmt;
 
@@ -77,7 +77,7 @@ impl fmt::Display for Report {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, value: String| {
             writeln!(f, "{name:<26}{value}")
         };
-        row(f, "ideal wire", bits_per_second(self.rate_bps))?;
+        row(f, "ideal wire", line_rate(self.rate_bps))?;
         row(
             f,
             "frames",

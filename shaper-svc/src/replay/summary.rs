@@ -3,7 +3,7 @@
 use crate::engine::{Histogram, line_bytes};
 use crate::meter::Meter;
 use crate::rate::LineRate;
-use crate::text::{bits_per_second, span};
+use crate::text::{bits_per_second, line_rate, span};
 use serde::Serialize;
 use std::fmt;
 
@@ -155,7 +155,7 @@ impl fmt::Display for Summary {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, value: String| {
             writeln!(f, "{name:<26}{value}")
         };
-        row(f, "wire", bits_per_second(self.rate_bps))?;
+        row(f, "wire", line_rate(self.rate_bps))?;
         row(
             f,
             "frames",

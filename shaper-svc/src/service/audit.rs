@@ -1,7 +1,7 @@
 //! Who changed what: one line of JSON per change, synced before the change is made.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -41,49 +41,94 @@ pub struct Entry {
     pub generation: u64,
 }
 
-/// The record, open for appending.
+/// The record, opened for each entry: changes are rare, and a disk that was full when the
+/// service started may have room by then.
 #[derive(Debug)]
 pub struct Audit {
     path: PathBuf,
+    max_bytes: u64,
+}
+
+/// Where the record ended before an entry.
+#[derive(Debug)]
+pub struct End {
     file: File,
     bytes: u64,
 }
 
-impl Audit {
-    /// Opens or begins the record.
+impl End {
+    /// Takes back what was appended since.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let bytes = file.metadata()?.len();
-        Ok(Self {
+    pub fn restore(&self) -> io::Result<()> {
+        self.file.set_len(self.bytes)?;
+        self.file.sync_data()
+    }
+}
+
+impl Audit {
+    /// The record at `path`, which need not exist yet.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self {
             path: path.to_owned(),
-            file,
-            bytes,
-        })
+            max_bytes: MAX_BYTES,
+        }
     }
 
-    /// Appends entries and syncs them.
+    /// Appends entries and syncs them: all or none. Returns where the record ended before.
     ///
     /// # Errors
     /// What the system says; the change must then not be made.
-    pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
-        if self.bytes > MAX_BYTES {
-            let mut aside = self.path.clone().into_os_string();
-            aside.push(".1");
-            fs::rename(&self.path, aside)?;
-            *self = Self::open(&self.path)?;
-        }
+    pub fn append(&self, entries: &[Entry]) -> io::Result<End> {
+        let (mut end, is_torn) = self.end()?;
         let mut lines = Vec::new();
+        if is_torn {
+            // A kill in the middle of a line spoils that line alone.
+            lines.push(b'\n');
+        }
         for entry in entries {
             serde_json::to_writer(&mut lines, entry)?;
             lines.push(b'\n');
         }
-        self.file.write_all(&lines)?;
-        self.file.sync_data()?;
-        self.bytes += lines.len() as u64;
-        Ok(())
+        let written = end.file.write_all(&lines);
+        match written.and_then(|()| end.file.sync_data()) {
+            Ok(()) => Ok(end),
+            Err(error) => {
+                // Half a line, or a line of a change that is not made.
+                let _ = end.restore();
+                Err(error)
+            }
+        }
+    }
+
+    /// The end of the record, after it was put aside if it is long, and whether its last
+    /// line was cut.
+    fn end(&self) -> io::Result<(End, bool)> {
+        let open = || {
+            let mut options = OpenOptions::new();
+            options
+                .create(true)
+                .append(true)
+                .read(true)
+                .open(&self.path)
+        };
+        let mut file = open()?;
+        let mut bytes = file.metadata()?.len();
+        if bytes > self.max_bytes {
+            let mut aside = self.path.clone().into_os_string();
+            aside.push(".1");
+            fs::rename(&self.path, aside)?;
+            file = open()?;
+            bytes = 0;
+        }
+        let mut last = [b'\n'];
+        if bytes > 0 {
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+        }
+        Ok((End { file, bytes }, last != [b'\n']))
     }
 }
 
@@ -112,29 +157,67 @@ impl Entry {
 mod tests {
     use super::*;
 
+    fn entry() -> Entry {
+        Entry::by_itself(SystemTime::UNIX_EPOCH, "vf0", "expired")
+    }
+
+    fn lines(path: &Path) -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
     #[test]
     fn lines_are_appended_over_restarts_and_put_aside_when_there_are_many() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
-        let entry = Entry::by_itself(SystemTime::UNIX_EPOCH, "vf0", "expired");
-        Audit::open(&path)
-            .unwrap()
-            .append(std::slice::from_ref(&entry))
-            .unwrap();
-        let mut audit = Audit::open(&path).unwrap();
-        audit.append(&[entry.clone(), entry.clone()]).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().count(), 3);
-        let line: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        Audit::at(&path).append(&[entry()]).unwrap();
+        let mut audit = Audit::at(&path);
+        audit.append(&[entry(), entry()]).unwrap();
+        assert_eq!(lines(&path).len(), 3);
+        let line: serde_json::Value = serde_json::from_str(&lines(&path)[0]).unwrap();
         assert_eq!(
             (line["wire"].as_str(), line["action"].as_str()),
             (Some("vf0"), Some("expired"))
         );
 
-        audit.bytes = MAX_BYTES + 1;
-        audit.append(&[entry]).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
-        let aside = directory.path().join("audit.jsonl.1");
-        assert_eq!(fs::read_to_string(aside).unwrap().lines().count(), 3);
+        audit.max_bytes = 10;
+        audit.append(&[entry()]).unwrap();
+        assert_eq!(lines(&path).len(), 1);
+        assert_eq!(lines(&directory.path().join("audit.jsonl.1")).len(), 3);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_spoils_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        fs::write(&path, "{\"at_ms\": 1, \"pe").unwrap();
+        Audit::at(&path).append(&[entry()]).unwrap();
+        let lines = lines(&path);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(serde_json::from_str::<serde_json::Value>(&lines[1]).is_ok());
+    }
+
+    #[test]
+    fn an_entry_can_be_taken_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let audit = Audit::at(&path);
+        audit.append(&[entry()]).unwrap();
+        let before = fs::read(&path).unwrap();
+        audit
+            .append(&[entry(), entry()])
+            .unwrap()
+            .restore()
+            .unwrap();
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_full_disk_leaves_no_half_of_an_entry() {
+        // Writing to it fails as on a full disk.
+        let error = Audit::at(Path::new("/dev/full"))
+            .append(&[entry()])
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 }

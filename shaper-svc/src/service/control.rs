@@ -175,10 +175,24 @@ pub struct Done {
     pub in_force_at: Option<std::time::Instant>,
 }
 
+/// A remembered rate that is no longer in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reverted {
+    /// Index of the wire.
+    pub wire: usize,
+    /// The rate, bit/s.
+    pub rate_bps: u64,
+    /// What happened, as the audit record names it.
+    pub action: &'static str,
+    /// Why.
+    pub why: String,
+}
+
 /// Every wire, and the requests that are remembered.
 #[derive(Clone, Debug)]
 pub struct Control {
     wires: Vec<WireControl>,
+    reverted: Vec<Reverted>,
     remembered: Vec<Remembered>,
     drain_bps: Option<u64>,
 }
@@ -192,15 +206,38 @@ impl Control {
         state: &State,
         now: SystemTime,
     ) -> Self {
-        let wires = facts.into_iter().map(|facts| {
-            let saved = state.wires.iter().find(|saved| saved.name == facts.name);
-            restore(facts, saved, now)
+        let mut reverted = Vec::new();
+        let wires = facts.into_iter().enumerate().map(|(index, facts)| {
+            // A first generation above 0, which stands for "none yet" in the poll loop.
+            let mut wire = WireControl {
+                facts,
+                changed: None,
+                bypass: false,
+                generation: state.first_generation.max(1),
+            };
+            let mut saved = state.wires.iter();
+            if let Some(saved) = saved.find(|saved| saved.name == wire.facts.name) {
+                reverted.extend(restore(&mut wire, saved, index, now));
+            }
+            wire
+        });
+        let wires = wires.collect();
+        let remembered = state.requests.iter().map(|before| Remembered {
+            id: one_form(&before.id),
+            what: before.what.clone(),
         });
         Self {
-            wires: wires.collect(),
-            remembered: state.requests.clone(),
+            wires,
+            reverted,
+            remembered: remembered.collect(),
             drain_bps,
         }
+    }
+
+    /// Rates that were remembered and are not in force any more.
+    #[must_use]
+    pub fn reverted(&self) -> &[Reverted] {
+        &self.reverted
     }
 
     /// The wires, in the order of their configuration.
@@ -230,11 +267,9 @@ impl Control {
         check_words(request)?;
         let wires = self.targets(&request.change)?;
         let what = format!("{:?}", request.change);
-        if !request.id.is_empty()
-            && let Some(before) = self
-                .remembered
-                .iter()
-                .find(|before| before.id == request.id)
+        let id = one_form(&request.id);
+        if !id.is_empty()
+            && let Some(before) = self.remembered.iter().find(|before| before.id == id)
         {
             if before.what != what {
                 return Err(Refused::IdReused {
@@ -251,14 +286,11 @@ impl Control {
         for &wire in &wires {
             change(&mut self.wires[wire], &request.change, now);
         }
-        if !request.id.is_empty() {
+        if !id.is_empty() {
             if self.remembered.len() >= MAX_REMEMBERED {
                 self.remembered.remove(0);
             }
-            self.remembered.push(Remembered {
-                id: request.id.clone(),
-                what,
-            });
+            self.remembered.push(Remembered { id, what });
         }
         Ok(Done {
             wires,
@@ -392,27 +424,47 @@ fn change(wire: &mut WireControl, change: &Change, now: SystemTime) {
     }
 }
 
-fn restore(facts: WireFacts, saved: Option<&SavedWire>, now: SystemTime) -> WireControl {
-    // A first generation above 0, which stands for "none yet" in the poll loop.
-    let mut wire = WireControl {
-        facts,
-        changed: None,
-        bypass: false,
-        generation: 1,
-    };
-    let Some(saved) = saved else { return wire };
+/// A UUID has several texts.
+fn one_form(id: &str) -> String {
+    uuid::Uuid::parse_str(id).map_or_else(|_| id.to_owned(), |uuid| uuid.to_string())
+}
+
+/// Puts a wire as it was saved; tells of a rate that is not in force any more.
+fn restore(
+    wire: &mut WireControl,
+    saved: &SavedWire,
+    index: usize,
+    now: SystemTime,
+) -> Option<Reverted> {
     wire.bypass = saved.bypass;
     // Counts on, so that nobody takes a window of before for one of now.
-    wire.generation = saved.generation + 1;
+    wire.generation = saved.generation.saturating_add(1);
+    let rate_bps = saved.rate_bps?;
+    let reverted = |action, why| {
+        Some(Reverted {
+            wire: index,
+            rate_bps,
+            action,
+            why,
+        })
+    };
     let expires_at = saved.expires_at_ms.map(super::state::from_ms);
-    let rate = saved.rate_bps.and_then(|bps| LineRate::new(bps).ok());
-    if let Some(rate) = rate
-        && rate.bps() <= wire.facts.fastest_bps
-        && expires_at.is_none_or(|at| at > now)
-    {
-        wire.changed = Some((rate, expires_at));
+    if expires_at.is_some_and(|at| at <= now) {
+        return reverted("expired", "while no service ran".to_owned());
     }
-    wire
+    let fastest_bps = wire.facts.fastest_bps;
+    match LineRate::new(rate_bps) {
+        Ok(rate) if rate_bps <= fastest_bps => {
+            wire.changed = Some((rate, expires_at));
+            None
+        }
+        _ => reverted(
+            "reverted",
+            format!(
+                "the wire takes {MIN_RATE_BPS} to {fastest_bps} bit/s by the configuration now"
+            ),
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use opentelemetry::metrics::Meter;
 use rdmesh_proto::shaper::v1::{InvalidCause, WireWindow};
 
 /// Causes that a window can have, the unspecified one included.
-const CAUSES: usize = 6;
+const CAUSES: usize = 7;
 
 /// Shared between the service and the exporter's thread.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,7 @@ pub struct Figures(Arc<Mutex<State>>);
 struct State {
     wires: Vec<Wire>,
     is_down: bool,
+    has_state_fault: bool,
     given_up: u64,
 }
 
@@ -58,7 +59,7 @@ struct Instrument {
 }
 
 /// Every figure: names and units by the conventions of OpenTelemetry (units in UCUM).
-const INSTRUMENTS: [Instrument; 13] = [
+const INSTRUMENTS: [Instrument; 14] = [
     Instrument {
         name: "rdmesh.shaper.wire.rate",
         unit: "bit/s",
@@ -159,6 +160,13 @@ const INSTRUMENTS: [Instrument; 13] = [
         moves: Moves::Freely,
         tell: |state, tell| tell(u64::from(!state.is_down), &[]),
     },
+    Instrument {
+        name: "rdmesh.shaper.state.kept",
+        unit: "1",
+        about: "0 while rates of before are lost, or are not kept over a restart",
+        moves: Moves::Freely,
+        tell: |state, tell| tell(u64::from(!state.has_state_fault), &[]),
+    },
 ];
 
 fn each(state: &State, tell: Tell<'_>, value: fn(&Wire) -> u64) {
@@ -248,6 +256,11 @@ impl Figures {
         self.lock().is_down = is_down;
     }
 
+    /// Something is wrong with the state directory, or nothing is any more.
+    pub fn set_state_fault(&self, has_fault: bool) {
+        self.lock().has_state_fault = has_fault;
+    }
+
     /// Tells all figures to an exporter.
     pub fn register(&self, meter: &Meter) {
         for instrument in &INSTRUMENTS {
@@ -309,7 +322,7 @@ mod tests {
     #[test]
     fn sums_and_the_last_window_are_told_by_wire() {
         let figures = Figures::default();
-        assert_eq!(told(&figures).len(), 2, "no wire has reported");
+        assert_eq!(told(&figures).len(), 3, "no wire has reported");
         let window = WireWindow {
             wire: "vf0".to_owned(),
             rate_bps: 25,
@@ -334,6 +347,7 @@ mod tests {
         };
         figures.see(0, &valid);
         figures.set_down(true);
+        figures.set_state_fault(true);
         let told = told(&figures);
         for line in [
             "rdmesh.shaper.wire.rate{wire=vf0} 10",
@@ -348,6 +362,7 @@ mod tests {
             "rdmesh.shaper.windows{wire=vf0,state=back_pressure_help} 1",
             "rdmesh.shaper.windows.given_up{} 5",
             "rdmesh.shaper.data_path.up{} 0",
+            "rdmesh.shaper.state.kept{} 0",
         ] {
             assert!(told.iter().any(|told| told == line), "{line} in {told:#?}");
         }
@@ -356,7 +371,7 @@ mod tests {
     #[test]
     fn every_cause_has_a_place() {
         let names: Vec<String> = (0..CAUSES).map(cause_name).collect();
-        assert_eq!(names.last().map(String::as_str), Some("data_path_down"));
+        assert_eq!(names.last().map(String::as_str), Some("not_shaped"));
         let beyond = i32::try_from(CAUSES).ok();
         assert!(beyond.is_some_and(|beyond| InvalidCause::try_from(beyond).is_err()));
     }

@@ -78,7 +78,7 @@ fn status(error: &ApplyError) -> Status {
         ApplyError::Refused(Refused::IdReused { .. }) => Status::already_exists(message),
         ApplyError::Refused(Refused::AboveDrain { .. }) => Status::failed_precondition(message),
         ApplyError::NotInForce => Status::unavailable(message),
-        ApplyError::State(_) | ApplyError::Audit(_) => {
+        ApplyError::NotKept(_) => {
             tracing::error!(%error, "a change was taken back");
             Status::internal(message)
         }
@@ -123,6 +123,7 @@ impl ShaperService for Shaper {
     ) -> Result<Response<proto::ListWiresResponse>, Status> {
         Ok(Response::new(proto::ListWiresResponse {
             wires: self.shared.wires(),
+            shaper_host: self.shared.name().to_owned(),
         }))
     }
 

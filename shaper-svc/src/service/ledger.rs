@@ -13,6 +13,10 @@ use crate::engine::Speed;
 /// microseconds; a core that others use is away for tens of milliseconds.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(1);
 
+/// Entries of what happened by itself that wait for a record that can be written: sixteen of
+/// each wire.
+const MAX_UNRECORDED: usize = 256;
+
 /// Cause of an outage that nobody noted.
 const ENDED_UNTOLD: &str =
     "the service ended without a stop: killed, crashed, or the machine went down";
@@ -38,12 +42,31 @@ pub enum ApplyError {
          report, and repeat the request with the same id"
     )]
     NotInForce,
-    /// It could not be remembered.
+    /// It could not be kept.
     #[error("the change was taken back because it could not be kept: {0}")]
+    NotKept(#[from] KeepError),
+}
+
+/// Why something is neither remembered nor recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// It could not be remembered.
+    #[error(transparent)]
     State(#[from] StateError),
     /// It could not be recorded.
-    #[error("the change was taken back because it could not be recorded: {0}; is the disk full?")]
+    #[error("cannot write the audit record: {0}; the disk must have room")]
     Audit(std::io::Error),
+}
+
+/// What is wrong with the files; nothing of it keeps wires from shaping.
+#[derive(Debug, Default)]
+struct Faults {
+    /// The state of before, until the end of this process.
+    lost: Option<String>,
+    /// Until the state can be written again.
+    state: Option<String>,
+    /// Until the record can be written again.
+    audit: Option<String>,
 }
 
 /// Wires, their links, and the files.
@@ -56,35 +79,82 @@ pub struct Ledger {
     away_since: Option<SystemTime>,
     files: StateFiles,
     audit: Audit,
+    /// What happened by itself, and is not in the record yet.
+    unrecorded: Vec<Entry>,
+    faults: Faults,
 }
 
 impl Ledger {
-    /// Tells each link what its wire is to do and remembers the state.
-    ///
-    /// # Errors
-    /// [`ApplyError::State`] or [`ApplyError::Audit`] when the files cannot be
-    /// written.
+    /// Tells each link what its wire is to do, records what is not as it was before this
+    /// process (`lost`: all of it, and why), and remembers the state. Files that cannot be
+    /// written are a fault that is told: a host is not cut off for their sake.
+    #[must_use]
     pub fn begin(
         control: Control,
         links: Vec<Arc<WireLink>>,
         state: State,
+        lost: Option<String>,
         files: StateFiles,
         now: SystemTime,
-    ) -> Result<Self, ApplyError> {
-        let audit = Audit::open(&files.audit_path()).map_err(ApplyError::Audit)?;
+    ) -> Self {
         for (wire, link) in control.wires().iter().zip(&links) {
             link.order(wire.order(now));
         }
-        let ledger = Self {
+        let mut ledger = Self {
+            audit: Audit::at(&files.audit_path()),
             control,
             links,
             outages: state.outages,
             away_since: None,
             files,
-            audit,
+            unrecorded: Vec::new(),
+            faults: Faults {
+                lost,
+                ..Faults::default()
+            },
         };
-        ledger.save()?;
-        Ok(ledger)
+        ledger.unrecorded = ledger.entries_of_start(now);
+        if let Err(error) = ledger.catch_up() {
+            tracing::error!(%error, "how the wires start is not recorded");
+        }
+        if let Err(error) = ledger.save() {
+            tracing::error!(%error, "rates are not kept over a restart until this can be written");
+        }
+        ledger
+    }
+
+    fn entries_of_start(&self, now: SystemTime) -> Vec<Entry> {
+        let entry = |wire: &WireControl, action, from_rate_bps, reason: &str| Entry {
+            reason: reason.to_owned(),
+            from_rate_bps,
+            to_rate_bps: bps(wire.speed()),
+            bypass: wire.bypass,
+            generation: wire.generation,
+            ..Entry::by_itself(now, &wire.facts.name, action)
+        };
+        let reverted = self.control.reverted().iter().map(|reverted| {
+            let wire = &self.control.wires()[reverted.wire];
+            entry(wire, reverted.action, reverted.rate_bps, &reverted.why)
+        });
+        let mut entries: Vec<Entry> = reverted.collect();
+        if let Some(lost) = &self.faults.lost {
+            tracing::error!(fault = lost, "the state of before is lost");
+            let wires = self.control.wires().iter();
+            entries.extend(wires.map(|wire| entry(wire, "state_lost", 0, lost)));
+        }
+        entries
+    }
+
+    /// What is wrong with the state directory; `None`: nothing.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let Faults { lost, state, audit } = &self.faults;
+        let faults: Vec<&str> = [lost, state, audit]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        (!faults.is_empty()).then(|| faults.join("; "))
     }
 
     /// The wires.
@@ -124,8 +194,7 @@ impl Ledger {
                     )
                 })
                 .collect();
-            self.audit.append(&entries).map_err(ApplyError::Audit)?;
-            self.save().map_err(ApplyError::State)
+            self.keep(&entries).map_err(ApplyError::from)
         });
         if let Err(error) = kept {
             let wires = done.wires;
@@ -138,22 +207,20 @@ impl Ledger {
         Ok(done)
     }
 
-    /// Ends changes whose time is over; returns the names of their wires.
-    ///
-    /// # Errors
-    /// [`ApplyError`] when that could not be recorded; it is in force all the same,
-    /// since the engine ends a rate by itself.
-    pub fn expire(&mut self, now: SystemTime) -> Result<Vec<String>, ApplyError> {
+    /// Ends changes whose time is over; returns the names of their wires, and whether that
+    /// was kept. It is in force all the same, since the engine ends a rate by itself.
+    pub fn expire(&mut self, now: SystemTime) -> (Vec<String>, Result<(), KeepError>) {
         let before = self.control.clone();
         let ended = self.control.expire(now);
         if ended.is_empty() {
-            return Ok(Vec::new());
+            return (Vec::new(), Ok(()));
         }
-        let mut entries = Vec::new();
+        let mut wires = Vec::new();
         for &wire in &ended {
             self.order(wire, now);
             let (old, new) = (&before.wires()[wire], &self.control.wires()[wire]);
-            entries.push(Entry {
+            wires.push(new.facts.name.clone());
+            self.unrecorded.push(Entry {
                 from_rate_bps: bps(old.speed()),
                 to_rate_bps: bps(new.speed()),
                 bypass: new.bypass,
@@ -161,9 +228,11 @@ impl Ledger {
                 ..Entry::by_itself(now, &new.facts.name, "expired")
             });
         }
-        self.audit.append(&entries).map_err(ApplyError::Audit)?;
-        self.save()?;
-        Ok(entries.into_iter().map(|entry| entry.wire).collect())
+        let beyond = self.unrecorded.len().saturating_sub(MAX_UNRECORDED);
+        self.unrecorded.drain(..beyond);
+        let recorded = self.catch_up();
+        let saved = self.save().map_err(KeepError::from);
+        (wires, recorded.and(saved))
     }
 
     /// Outages, oldest first.
@@ -241,12 +310,22 @@ impl Ledger {
         self.save()
     }
 
-    /// Notes that windows are made; see [`StateFiles::note_alive`].
+    /// Notes that windows are made; see [`StateFiles::note_alive`]. Writes state and record
+    /// too if that failed before.
     ///
     /// # Errors
-    /// [`StateError`].
-    pub fn note_alive(&self, now: SystemTime) -> Result<(), StateError> {
-        self.files.note_alive(now)
+    /// [`KeepError`].
+    pub fn note_alive(&mut self, now: SystemTime) -> Result<(), KeepError> {
+        self.files.note_alive(now)?;
+        if self.faults.state.is_some() {
+            self.save()?;
+            tracing::info!("the state is kept again");
+        }
+        if self.faults.audit.is_some() {
+            self.catch_up()?;
+            tracing::info!("the audit record is kept again");
+        }
+        Ok(())
     }
 
     fn order(&self, wire: usize, now: SystemTime) {
@@ -270,13 +349,40 @@ impl Ledger {
         Ok(())
     }
 
-    fn save(&self) -> Result<(), StateError> {
+    /// Records and remembers a change, or does neither.
+    fn keep(&mut self, entries: &[Entry]) -> Result<(), KeepError> {
+        let end = self.audit.append(entries).map_err(KeepError::Audit)?;
+        self.save().map_err(|error| {
+            if let Err(error) = end.restore() {
+                tracing::error!(%error, "the audit record tells of a change that was taken back");
+            }
+            error.into()
+        })
+    }
+
+    /// Records what happened by itself.
+    fn catch_up(&mut self) -> Result<(), KeepError> {
+        if self.unrecorded.is_empty() {
+            return Ok(());
+        }
+        let recorded = self.audit.append(&self.unrecorded);
+        let fault = |why: &std::io::Error| format!("cannot write the audit record: {why}");
+        self.faults.audit = recorded.as_ref().err().map(fault);
+        recorded.map_err(KeepError::Audit)?;
+        self.unrecorded.clear();
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<(), StateError> {
         let (wires, requests) = self.control.saved();
-        self.files.save(&State {
+        let saved = self.files.save(&State {
             wires,
             requests,
             outages: self.outages.clone(),
-        })
+            first_generation: 0,
+        });
+        self.faults.state = saved.as_ref().err().map(ToString::to_string);
+        saved
     }
 }
 

@@ -1,12 +1,14 @@
 //! `shaper-svc check`: what would keep the service from starting, or a measurement from
 //! meaning something, said before anything is touched.
 
+mod devices;
+mod places;
+
 use std::fmt::{self, Display, Write as _};
-use std::path::PathBuf;
 
 use super::start::{agent_name, wire_bytes};
-use crate::config::{ShaperConfig, WireSection};
-use crate::datapath::check_memory;
+use crate::config::{ENVIRONMENT_BYTES, ShaperConfig, WireSection};
+use crate::datapath::{TooLittleMemory, check_memory};
 use crate::rate::LineRate;
 
 /// Receive descriptors below which a burst of a 100G function overflowed the ring of
@@ -61,8 +63,10 @@ impl Preflight {
     #[must_use]
     pub fn look(config: &ShaperConfig, root: &std::path::Path) -> Self {
         let mut findings = vec![name(config), memory(config, root), cpu(config, root)];
-        let devices = config.dpdk.devices.iter();
-        findings.extend(devices.filter_map(|device| behind(device, root)));
+        findings.extend(too_little(config));
+        findings.push(places::state(config, root));
+        findings.extend(places::listen(config, root));
+        findings.extend(devices::look(config, root));
         findings.push(ring(config));
         findings.extend(config.wires.iter().map(valve));
         if config.wires.is_empty() {
@@ -135,8 +139,31 @@ fn memory(config: &ShaperConfig, root: &std::path::Path) -> Finding {
                 format!("{megabytes} MB of {kind} are free for DPDK"),
             )
         }
-        Err(error) => finding(Grade::Refused, error.to_string()),
+        Err(error) => {
+            let advice = config.dpdk.memory_advice();
+            let error = TooLittleMemory { advice, ..error };
+            finding(Grade::Refused, error.to_string())
+        }
     }
+}
+
+/// What is configured against what the wires need.
+fn too_little(config: &ShaperConfig) -> Option<Finding> {
+    let given_mb = config.dpdk.memory_mb;
+    let safe_mb = (ENVIRONMENT_BYTES + config.pool_bytes()).div_ceil(1 << 20);
+    if given_mb == 0 || given_mb >= safe_mb {
+        return None;
+    }
+    let text = format!(
+        "dpdk.memory_mb = {given_mb}: the wires need up to {safe_mb}; leave it 0 for what they need"
+    );
+    let is_hopeless = (given_mb << 20) < config.least_pool_bytes();
+    let grade = if is_hopeless {
+        Grade::Refused
+    } else {
+        Grade::Doubtful
+    };
+    Some(finding(grade, text))
 }
 
 fn cpu(config: &ShaperConfig, root: &std::path::Path) -> Finding {
@@ -168,32 +195,6 @@ fn contains(list: &str, number: u32) -> bool {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let bounds = (first.parse::<u32>(), last.parse::<u32>());
         matches!(bounds, (Ok(first), Ok(last)) if (first..=last).contains(&number))
-    })
-}
-
-/// The device of the bus, or the interface, that a configured device names.
-fn behind(device: &str, root: &std::path::Path) -> Option<Finding> {
-    let name = device.split(',').next()?;
-    let interface = device
-        .split(',')
-        .find_map(|part| part.strip_prefix("iface="));
-    let (what, path): (_, PathBuf) = match interface {
-        Some(interface) => (interface, root.join("sys/class/net").join(interface)),
-        None if name.contains(':') => {
-            let address = if name.matches(':').count() == 1 {
-                format!("0000:{name}")
-            } else {
-                name.to_owned()
-            };
-            (name, root.join("sys/bus/pci/devices").join(address))
-        }
-        None => return None,
-    };
-    Some(if path.exists() {
-        finding(Grade::Fine, format!("{what} is there"))
-    } else {
-        let text = format!("{what}, named in dpdk.devices, is not there");
-        finding(Grade::Refused, text)
     })
 }
 
@@ -240,7 +241,14 @@ fn valve(wire: &WireSection) -> Finding {
 /// # Errors
 /// When `output` cannot be written.
 pub fn run(config: &ShaperConfig, output: &mut impl std::io::Write) -> std::io::Result<bool> {
-    let preflight = Preflight::look(config, std::path::Path::new("/"));
+    let mut preflight = Preflight::look(config, std::path::Path::new("/"));
+    #[cfg(feature = "dpdk")]
+    preflight.0.extend(devices::without_driver(config));
+    #[cfg(not(feature = "dpdk"))]
+    preflight.0.push(finding(
+        Grade::Refused,
+        super::start::StartError::NoPorts.to_string(),
+    ));
     let mut text = String::new();
     // Writing to memory.
     let _ = write!(text, "{preflight}");
@@ -258,6 +266,7 @@ mod tests {
         let cpus = root.path().join("sys/devices/system/cpu");
         let meminfo = "MemAvailable: 8388608 kB\nHugePages_Free: 2048\nHugepagesize: 2048 kB\n";
         fs::create_dir_all(root.path().join("proc")).unwrap();
+        fs::create_dir_all(root.path().join("var/lib")).unwrap();
         fs::write(root.path().join("proc/meminfo"), meminfo).unwrap();
         fs::create_dir_all(cpus.join("cpu2")).unwrap();
         fs::write(cpus.join("isolated"), "2,4-7\n").unwrap();
@@ -274,8 +283,8 @@ mod tests {
             cpu = 2
             [[wires]]
             name = "vf0"
-            in_port = "a"
-            out_port = "b"
+            in_port = "0000:03:00.0_representor_vf0"
+            out_port = "0000:03:00.0"
             rate = "25gbit"
             valve = "40gbit"
             "#,
@@ -312,12 +321,21 @@ mod tests {
             "net_af_packet0,iface=nosuch0".to_owned(),
             "net_null0".to_owned(),
         ];
+        config.wires[0].in_port = "net_null0".to_owned();
+        config.wires[0].out_port = "net_af_packet0".to_owned();
         config.wires[0].queue_frames = 1 << 24;
         let refused = texts(&config, Grade::Refused);
         for words in ["no such core", "0000:04:00.0", "nosuch0", "huge pages"] {
             assert!(refused.contains(words), "{words} in {refused}");
         }
         assert_eq!(refused.lines().count(), 4, "{refused}");
+        config.wires[0].queue_frames = 262_144;
+        config.dpdk.memory_mb = 1;
+        assert!(texts(&config, Grade::Refused).contains("memory_mb = 1: the wires need up to"));
+        config.dpdk.memory_mb = 880;
+        assert!(texts(&config, Grade::Doubtful).contains("memory_mb = 880"));
+        config.dpdk.memory_mb = 900_000;
+        assert!(texts(&config, Grade::Refused).contains("lower `dpdk.memory_mb`"));
         let none = ShaperConfig::default();
         assert!(texts(&none, Grade::Refused).contains("no wires"));
     }

@@ -176,6 +176,7 @@ struct Windows {
     watch: Watch,
     was_down: Vec<bool>,
     alive_at: Option<Instant>,
+    is_noted: bool,
 }
 
 impl Windows {
@@ -200,6 +201,7 @@ impl Windows {
             options,
             watch: Watch::new(Instant::now(), options.give_up_after),
             alive_at: None,
+            is_noted: true,
         }
     }
 
@@ -329,10 +331,12 @@ impl Windows {
     }
 
     fn expire(&self, now: SystemTime) {
-        match self.shared.ledger().expire(now) {
-            Ok(ended) if ended.is_empty() => {}
-            Ok(ended) => tracing::info!(wires = ?ended, "back at the configured rate"),
-            Err(error) => tracing::error!(%error, "the end of a change is not remembered"),
+        let (ended, kept) = self.shared.ledger().expire(now);
+        if !ended.is_empty() {
+            tracing::info!(wires = ?ended, "back at the configured rate");
+        }
+        if let Err(error) = kept {
+            tracing::error!(%error, "the end of a change is not remembered");
         }
     }
 
@@ -341,8 +345,17 @@ impl Windows {
             return;
         }
         self.alive_at = Some(Instant::now());
-        if let Err(error) = self.shared.ledger().note_alive(now) {
+        let (noted, fault) = {
+            let mut ledger = self.shared.ledger();
+            (ledger.note_alive(now), ledger.fault())
+        };
+        self.shared.figures().set_state_fault(fault.is_some());
+        // Once: it is tried every second.
+        if let Err(error) = &noted
+            && self.is_noted
+        {
             tracing::error!(%error, "it is not noted that windows are made");
         }
+        self.is_noted = noted.is_ok();
     }
 }

@@ -34,6 +34,8 @@ pub struct Shared {
 /// What does not change while the service runs.
 #[derive(Clone, Debug)]
 pub struct Facts {
+    /// Name under which this shaper reports.
+    pub name: String,
     /// Host whose functions are shaped.
     pub host: String,
     /// Of the configuration.
@@ -142,6 +144,12 @@ impl Shared {
         }
     }
 
+    /// Name under which this shaper reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+
     /// Every wire.
     #[must_use]
     pub fn wires(&self) -> Vec<proto::Wire> {
@@ -171,7 +179,11 @@ impl Shared {
     #[must_use]
     pub fn report(&self) -> proto::GetDataPathReportResponse {
         let states = self.ports.states();
-        let outages = self.ledger().outages().iter().map(outage).collect();
+        let (outages, state_fault) = {
+            let ledger = self.ledger();
+            let outages = ledger.outages().iter().map(outage).collect();
+            (outages, ledger.fault().unwrap_or_default())
+        };
         let seen = self.seen();
         let ports = states.into_iter().enumerate().map(|(index, state)| {
             let fed = self
@@ -203,6 +215,7 @@ impl Shared {
             fault: self.thread.fault().unwrap_or_default(),
             invalid_windows: seen.invalid.list(),
             windows_given_up: seen.given_up,
+            state_fault,
         }
     }
 }

@@ -8,7 +8,7 @@ use rdmesh_services::host::{self, HostError};
 
 use super::control::{Control, WireFacts};
 use super::handle::DataPathHandle;
-use super::ledger::{ApplyError, Ledger};
+use super::ledger::Ledger;
 use super::locks::{Lock, LockError, lock_devices, lock_name, lock_state};
 use super::shared::Facts;
 use super::state::{State, StateError, StateFiles};
@@ -44,12 +44,9 @@ pub enum StartError {
     /// Another service has it.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The state cannot be read or written.
+    /// There is no state directory, and none can be made.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The first orders could not be given.
-    #[error(transparent)]
-    Ledger(#[from] ApplyError),
     /// The wires do not fit together.
     #[error(transparent)]
     DataPath(#[from] DataPathError),
@@ -72,6 +69,8 @@ pub struct Prepared {
     pub control: Control,
     /// What is remembered.
     pub state: State,
+    /// Why nothing of the state of before is in it, if there was one.
+    pub lost: Option<String>,
     /// The files.
     pub files: StateFiles,
     /// Held while the service runs.
@@ -108,7 +107,7 @@ pub fn prepare(config: &ShaperConfig, now: SystemTime) -> Result<Prepared, Start
         lock_name(&agent_name(config)?)?,
     ];
     locks.extend(lock_devices(&config.dpdk.devices)?);
-    let state = files.load()?;
+    let (state, lost) = files.load_or_set_aside(now);
     let drain = config
         .measured_drain
         .rate("measured_drain")?
@@ -119,35 +118,33 @@ pub fn prepare(config: &ShaperConfig, now: SystemTime) -> Result<Prepared, Start
     Ok(Prepared {
         control,
         state,
+        lost,
         files,
         locks,
     })
 }
 
 /// Begins the ledger once the data path is up; an outage since the last run ends here.
-///
-/// # Errors
-/// [`StartError`].
-pub fn begin(
-    prepared: Prepared,
-    path: &DataPathHandle,
-    now: SystemTime,
-) -> Result<(Ledger, Vec<Lock>), StartError> {
+#[must_use]
+pub fn begin(prepared: Prepared, path: &DataPathHandle, now: SystemTime) -> (Ledger, Vec<Lock>) {
     let Prepared {
         control,
         state,
+        lost,
         files,
         locks,
     } = prepared;
     let last_alive = files.last_alive();
-    let mut ledger = Ledger::begin(control, path.links.clone(), state, files, now)?;
-    ledger.resume(last_alive, now)?;
-    Ok((ledger, locks))
+    let mut ledger = Ledger::begin(control, path.links.clone(), state, lost, files, now);
+    if let Err(error) = ledger.resume(last_alive, now) {
+        tracing::error!(%error, "an outage is not remembered");
+    }
+    (ledger, locks)
 }
 
 /// What reports say of this configuration.
 #[must_use]
-pub fn report_facts(config: &ShaperConfig, host: &str, memory_bytes: u64) -> Facts {
+pub fn report_facts(config: &ShaperConfig, name: &str, host: &str, memory_bytes: u64) -> Facts {
     let ports = config.port_names();
     let index = |name: &String| {
         ports
@@ -157,6 +154,7 @@ pub fn report_facts(config: &ShaperConfig, host: &str, memory_bytes: u64) -> Fac
     };
     let wires = config.wires.iter();
     Facts {
+        name: name.to_owned(),
         host: host.to_owned(),
         configuration_hash: config.hash(),
         memory_bytes,
@@ -217,7 +215,11 @@ fn check_memory(config: &ShaperConfig) -> Result<(), StartError> {
         huge_pages = config.dpdk.huge_pages,
         "memory that the wires take"
     );
-    Ok(crate::datapath::check_memory(&meminfo, huge, other)?)
+    let checked = crate::datapath::check_memory(&meminfo, huge, other);
+    checked.map_err(|error| {
+        let advice = config.dpdk.memory_advice();
+        StartError::Memory(TooLittleMemory { advice, ..error })
+    })
 }
 
 #[cfg(feature = "dpdk")]

@@ -13,9 +13,15 @@ pub const MAX_OUTAGES: usize = 100;
 /// Largest state file, bytes: 1,024 requests and 100 outages have 300 KB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// Version of the file's format. A file without one is of the first.
+const VERSION: u64 = 1;
+
+/// Largest generation that is believed. A change each nanosecond reaches it in a century.
+const MAX_GENERATION: u64 = 1 << 62;
+
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(deny_unknown_fields)]
 pub struct State {
     /// Wires by name.
     pub wires: Vec<SavedWire>,
@@ -23,6 +29,17 @@ pub struct State {
     pub requests: Vec<Remembered>,
     /// Times without data path, oldest first.
     pub outages: Vec<SavedOutage>,
+    /// First generation of wires that nothing is remembered of.
+    #[serde(skip)]
+    pub first_generation: u64,
+}
+
+/// The state as it stands in the file.
+#[derive(Serialize)]
+struct Written<'a> {
+    version: u64,
+    #[serde(flatten)]
+    state: &'a State,
 }
 
 /// A wire as it was asked to be.
@@ -64,7 +81,10 @@ pub struct SavedOutage {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The system refuses.
-    #[error("cannot {doing} {path}: {source}; the service's user must own `state_directory`")]
+    #[error(
+        "cannot {doing} {path}: {source}; the disk must have room, and the service's user must \
+         own `state_directory`"
+    )]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -74,9 +94,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// The file is not ours, or it is damaged.
-    #[error(
-        "{path} is no state of the shaper: {why}; move it away to start with the configured rates"
-    )]
+    #[error("{path} is no state of the shaper: {why}")]
     Damaged {
         /// Where.
         path: PathBuf,
@@ -92,15 +110,21 @@ pub struct StateFiles {
 }
 
 impl StateFiles {
+    /// The files of a directory, which is left as it is.
+    #[must_use]
+    pub fn at(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+        }
+    }
+
     /// Makes the directory if it is missing.
     ///
     /// # Errors
     /// [`StateError::Io`].
     pub fn open(directory: &Path) -> Result<Self, StateError> {
         fs::create_dir_all(directory).map_err(fail("make", directory))?;
-        Ok(Self {
-            directory: directory.to_owned(),
-        })
+        Ok(Self::at(directory))
     }
 
     /// Where the state is.
@@ -132,12 +156,36 @@ impl StateFiles {
                 let why = format!("it has {} bytes", meta.len());
                 return Err(StateError::Damaged { path, why });
             }
-            Ok(_) => fs::read_to_string(&path).map_err(fail("read", &path))?,
+            Ok(_) => fs::read(&path).map_err(fail("read", &path))?,
         };
-        serde_json::from_str(&text).map_err(|e| StateError::Damaged {
-            path,
-            why: e.to_string(),
-        })
+        read(&text).map_err(|why| StateError::Damaged { path, why })
+    }
+
+    /// The state, or an empty one and why nothing of the old one is in it: a host is not
+    /// cut off for the sake of a file. A file that cannot be read is kept under another
+    /// name.
+    #[must_use]
+    pub fn load_or_set_aside(&self, now: SystemTime) -> (State, Option<String>) {
+        let error = match self.load() {
+            Ok(state) => return (state, None),
+            Err(error) => error,
+        };
+        let aside = self.directory.join(format!("state.json.{}", to_ms(now)));
+        let became_of_it = match fs::rename(self.state_path(), &aside) {
+            Ok(()) => format!("it is kept as {}", aside.display()),
+            Err(why) => format!("it could not be kept as {}: {why}", aside.display()),
+        };
+        let lost = State {
+            // Above what the lost state had, so that nobody takes a window of before for
+            // one of now: nobody made a change a second.
+            first_generation: to_ms(now) / 1000,
+            ..State::default()
+        };
+        let why = format!(
+            "{error}; {became_of_it}, and the wires started at their configured rates: set anew \
+             what had been set"
+        );
+        (lost, Some(why))
     }
 
     /// Replaces the state: written aside, synced, renamed, and the rename synced. A
@@ -148,7 +196,11 @@ impl StateFiles {
     pub fn save(&self, state: &State) -> Result<(), StateError> {
         let path = self.state_path();
         let aside = self.directory.join("state.json.new");
-        let text = serde_json::to_vec_pretty(state)
+        let written = Written {
+            version: VERSION,
+            state,
+        };
+        let text = serde_json::to_vec_pretty(&written)
             .map_err(|e| fail("encode", &path)(io::Error::other(e)))?;
         let write = || -> io::Result<()> {
             let mut file = File::create(&aside)?;
@@ -157,7 +209,11 @@ impl StateFiles {
             fs::rename(&aside, &path)?;
             File::open(&self.directory)?.sync_all()
         };
-        write().map_err(fail("write", &path))
+        write().map_err(|error| {
+            // On a full disk half a file takes room that the next one needs.
+            let _ = fs::remove_file(&aside);
+            fail("write", &path)(error)
+        })
     }
 
     /// Notes that windows are made at `now`: after a power cut or a kill, the next run
@@ -167,7 +223,16 @@ impl StateFiles {
     /// [`StateError::Io`].
     pub fn note_alive(&self, now: SystemTime) -> Result<(), StateError> {
         let path = self.alive_path();
-        fs::write(&path, to_ms(now).to_string()).map_err(fail("write", &path))
+        let write = || -> io::Result<()> {
+            // In place and always as long, so that a disk that is full now has room for it.
+            let mut file = File::options()
+                .create(true)
+                .write(true)
+                .truncate(false)
+                .open(&path)?;
+            file.write_all(format!("{:>20}\n", to_ms(now)).as_bytes())
+        };
+        write().map_err(fail("write", &path))
     }
 
     /// When windows were last known to be made. `None` when they never were.
@@ -175,6 +240,24 @@ impl StateFiles {
     pub fn last_alive(&self) -> Option<SystemTime> {
         let text = fs::read_to_string(self.alive_path()).ok()?;
         text.trim().parse().ok().map(from_ms)
+    }
+}
+
+fn read(text: &[u8]) -> Result<State, String> {
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    let serde_json::Value::Object(mut fields) = value else {
+        return Err("it holds no object".to_owned());
+    };
+    let version = fields.remove("version");
+    if let Some(version) = version.filter(|version| version.as_u64() != Some(VERSION)) {
+        return Err(format!(
+            "it is of version {version}, and this shaper reads version {VERSION}"
+        ));
+    }
+    let state: State = serde_json::from_value(fields.into()).map_err(|e| e.to_string())?;
+    match state.wires.iter().find(|w| w.generation > MAX_GENERATION) {
+        Some(wire) => Err(format!("the generation of wire {} is none", wire.name)),
+        None => Ok(state),
     }
 }
 
@@ -223,6 +306,7 @@ mod tests {
                 to_ms: None,
                 cause: "killed".into(),
             }],
+            ..State::default()
         }
     }
 
@@ -260,10 +344,52 @@ mod tests {
         let files = StateFiles::open(directory.path()).unwrap();
         fs::write(files.state_path(), "not json").unwrap();
         let message = files.load().unwrap_err().to_string();
-        assert!(
-            message.contains("state.json") && message.contains("move it away"),
-            "{message}"
+        assert!(message.contains("state.json is no state"), "{message}");
+        let (state, why) = files.load_or_set_aside(from_ms(1_800_000_000_000));
+        assert_eq!(state.first_generation, 1_800_000_000);
+        assert!(state.wires.is_empty() && state.requests.is_empty());
+        let aside = directory.path().join("state.json.1800000000000");
+        assert_eq!(fs::read_to_string(&aside).unwrap(), "not json");
+        let why = why.unwrap();
+        for words in [
+            "state.json is no state",
+            "state.json.18",
+            "configured rates",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        assert_eq!(
+            files.load_or_set_aside(from_ms(1)),
+            (State::default(), None)
         );
+    }
+
+    #[test]
+    fn what_is_no_state_is_not_taken_for_an_empty_one() {
+        let whole = serde_json::to_value(state()).unwrap();
+        assert_eq!(read(whole.to_string().as_bytes()).unwrap(), state());
+        let with = |field: &str, value: serde_json::Value| {
+            let mut changed = whole.clone();
+            changed[field] = value;
+            changed.to_string()
+        };
+        let mut wire = whole["wires"][0].clone();
+        wire["generation"] = u64::MAX.into();
+        for (text, words) in [
+            (String::new(), "EOF"),
+            ("[]".to_owned(), "no object"),
+            ("[[], [], []]".to_owned(), "no object"),
+            ("{}".to_owned(), "wires"),
+            (with("version", 99.into()), "version 99"),
+            (with("colour", 1.into()), "colour"),
+            (with("wires", [wire].into_iter().collect()), "generation"),
+            (whole.to_string()[..50].to_owned(), "EOF"),
+            ("\u{0}\u{1}".to_owned(), "expected value"),
+        ] {
+            let why = read(text.as_bytes()).unwrap_err();
+            assert!(why.contains(words), "{text}: {why}");
+        }
+        assert!(read(&[0xff, 0xfe]).is_err());
     }
 
     #[test]

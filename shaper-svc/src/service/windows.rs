@@ -115,6 +115,10 @@ impl Reporter {
         if counts.catch_up_exhausted > 0 && counts.rate_bps > 0 {
             window.invalid.push(InvalidCause::PollGap.into());
         }
+        // Whoever compares rates must not meet what no rate held back.
+        if counts.bypass || counts.opened {
+            window.invalid.push(InvalidCause::NotShaped.into());
+        }
         if !window.repeated_psns.is_empty() {
             window.invalid.push(InvalidCause::Retransmits.into());
         }
@@ -298,8 +302,21 @@ mod tests {
             causes(&reporter.window(&gap, &port, at(17))),
             [InvalidCause::PollGap]
         );
-        let bypassed = WindowCounts { rate_bps: 0, ..gap };
-        assert!(reporter.window(&bypassed, &port, at(18)).invalid.is_empty());
+        // A wire that is configured without a rate shows what was asked for.
+        let unshaped = WindowCounts { rate_bps: 0, ..gap };
+        assert!(reporter.window(&unshaped, &port, at(18)).invalid.is_empty());
+        let bypassed = WindowCounts {
+            bypass: true,
+            ..unshaped.clone()
+        };
+        let opened = WindowCounts {
+            opened: true,
+            ..unshaped
+        };
+        for counts in [bypassed, opened] {
+            let window = reporter.window(&counts, &port, at(18));
+            assert_eq!(causes(&window), [InvalidCause::NotShaped], "{counts:?}");
+        }
 
         let mut again = shaped();
         again.repeated[2] = Repeated {

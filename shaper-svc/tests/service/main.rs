@@ -5,6 +5,7 @@ mod metrics;
 mod ports;
 mod requests;
 mod stalls;
+mod state;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -201,8 +202,8 @@ impl Running {
         let prepared = start::prepare(&config, SystemTime::now()).unwrap();
         let ports = Arc::new(ports);
         let path = data_path(&config, &prepared.control, Arc::clone(&ports));
-        let (ledger, locks) = start::begin(prepared, &path, SystemTime::now()).unwrap();
-        let facts = start::report_facts(&config, "gpu-1", path.memory_bytes);
+        let (ledger, locks) = start::begin(prepared, &path, SystemTime::now());
+        let facts = start::report_facts(&config, "dpu-1", "gpu-1", path.memory_bytes);
         let shared = Shared::new(ledger, facts, &path);
         let listener = server::bind(&ServerConfig::at(0)).await.unwrap();
         let address = listener.local_address().unwrap();

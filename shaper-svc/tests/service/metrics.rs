@@ -180,6 +180,7 @@ fn every_instrument_arrives_with_its_value() {
     insta::assert_snapshot!(told.join("\n"), @r"
     rdmesh.shaper.data_path.up{} 1 gauge 1
     rdmesh.shaper.poll.gap{wire=vf0} ns gauge 91
+    rdmesh.shaper.state.kept{} 1 gauge 1
     rdmesh.shaper.windows.given_up{} {window} sum 5
     rdmesh.shaper.windows{state=any,wire=vf0} {window} sum 2
     rdmesh.shaper.windows{state=data_path_down,wire=vf0} {window} sum 1

@@ -139,6 +139,12 @@ fn a_request_that_comes_twice_is_one_change() {
         .unwrap();
     assert!(control.apply(&request, start()).unwrap().repeated);
     assert_eq!(control.wires()[0].speed(), speed(5_000_000_000));
+    // The same id in another of its forms.
+    let upper = Request {
+        id: request.id.to_uppercase(),
+        ..request.clone()
+    };
+    assert!(control.apply(&upper, start()).unwrap().repeated);
     let other = with_id(rate("vf0", 1_000_000_000, None));
     assert!(matches!(
         control.apply(&other, start()),
@@ -222,4 +228,46 @@ fn a_restart_remembers_rates_ends_and_requests() {
         "it ended while nobody ran"
     );
     assert_eq!(late.wires()[1].speed(), speed(1_000_000_000));
+    assert!(soon.reverted().is_empty());
+    let [reverted] = late.reverted() else {
+        panic!("{:?}", late.reverted());
+    };
+    assert_eq!(
+        (reverted.wire, reverted.rate_bps, reverted.action),
+        (0, 10_000_000_000, "expired")
+    );
+}
+
+#[test]
+fn a_remembered_rate_that_the_port_no_longer_has_is_told() {
+    let mut before = control();
+    before
+        .apply(&rate("vf1", 10_000_000_000, None), start())
+        .unwrap();
+    let (wires, requests) = before.saved();
+    let state = State {
+        wires,
+        requests,
+        ..State::default()
+    };
+    let mut facts = facts();
+    facts[1].fastest_bps = 5_000_000_000;
+    facts[1].configured = speed(1_000_000_000);
+    let control = Control::new(facts, None, &state, start());
+    assert_eq!(control.wires()[1].speed(), speed(1_000_000_000));
+    let [reverted] = control.reverted() else {
+        panic!("{:?}", control.reverted());
+    };
+    assert_eq!((reverted.wire, reverted.action), (1, "reverted"));
+    assert!(reverted.why.contains("5000000000"), "{reverted:?}");
+}
+
+#[test]
+fn after_a_lost_state_generations_grow_on() {
+    let lost = State {
+        first_generation: 1_800_000_000,
+        ..State::default()
+    };
+    let control = Control::new(facts(), None, &lost, start());
+    assert_eq!(control.wires()[0].generation, 1_800_000_000);
 }

@@ -1,6 +1,6 @@
 //! The data path on DPDK's ports.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{DRAIN, StartError, wire_bytes};
@@ -172,7 +172,15 @@ struct DpdkPorts {
 
 impl Ports for DpdkPorts {
     fn states(&self) -> Vec<PortState> {
-        self.devices.iter().map(state).collect()
+        let states = self.devices.iter().map(state);
+        let counted = states.map(|mut state| {
+            let mut behind = self.interfaces.iter();
+            if let Some(interface) = behind.find(|interface| interface.port == state.name) {
+                state.imissed += interface.dropped();
+            }
+            state
+        });
+        counted.collect()
     }
 
     fn gone(&self) -> Option<Gone> {
@@ -215,9 +223,17 @@ struct Interface {
     name: String,
     index: u32,
     went: AtomicBool,
+    /// Frames that the kernel dropped since the start.
+    dropped: AtomicU64,
 }
 
 impl Interface {
+    /// Frames that found the ring to the driver full, which `net_af_packet` does not count.
+    fn dropped(&self) -> u64 {
+        let since = Device::kernel_drops(self.index);
+        self.dropped.fetch_add(since, Ordering::Relaxed) + since
+    }
+
     /// What is at hand of that name now is another interface if its index differs, or
     /// if it was away.
     fn gone(&self) -> Option<Gone> {
@@ -243,6 +259,7 @@ fn interfaces_of(devices: &[String]) -> Vec<Interface> {
             name: name.to_owned(),
             index: interface_index(name)?,
             went: AtomicBool::new(false),
+            dropped: AtomicU64::new(0),
         })
     };
     devices.iter().filter_map(interface).collect()

@@ -1,0 +1,135 @@
+//! A state directory that is damaged, full, or of before: the wires shape all the same.
+
+use std::fs;
+
+use super::*;
+
+/// Lines of the audit record.
+fn audit(state: &Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(state.join("audit.jsonl")).unwrap_or_default();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+fn actions(state: &Path) -> Vec<String> {
+    let of = |line: &serde_json::Value| format!("{} {}", line["wire"], line["action"]);
+    audit(state)
+        .iter()
+        .map(|line| of(line).replace('"', ""))
+        .collect()
+}
+
+/// Makes every write of the state fail, as a full disk does, for root as well.
+fn block(state: &Path) {
+    fs::create_dir_all(state.join("state.json.new/full")).unwrap();
+}
+
+#[test]
+fn a_damaged_state_is_set_aside_and_the_wires_shape_as_configured() {
+    let damage = "{\"wires\": [{\"na";
+    let state = tempfile::tempdir().unwrap();
+    fs::write(state.path().join("state.json"), damage).unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        assert_eq!(service.wire("vf0").await.rate_bps, 25_000_000_000);
+        let fault = service.report().await.state_fault;
+        for words in ["state.json is no state", "kept as", "configured rates"] {
+            assert!(fault.contains(words), "{damage}: {fault}");
+        }
+        // What is set from now on is kept.
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+        let mut service = Running::start(config(state.path())).await;
+        assert_eq!(service.wire("vf0").await.rate_bps, 5_000_000_000);
+        assert_eq!(service.report().await.state_fault, "");
+        service.stop().await;
+    });
+    let kept = fs::read_dir(state.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let aside = kept
+        .filter(|path| path.display().to_string().contains("state.json."))
+        .map(|path| fs::read_to_string(path).unwrap());
+    assert_eq!(aside.collect::<Vec<_>>(), [damage]);
+    assert_eq!(
+        actions(state.path()),
+        ["vf0 state_lost", "vf1 state_lost", "vf0 set_rate"]
+    );
+}
+
+#[test]
+fn a_state_that_cannot_be_written_is_told_and_no_change_is_made() {
+    let state = tempfile::tempdir().unwrap();
+    block(state.path());
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        assert_eq!(service.wire("vf0").await.rate_bps, 25_000_000_000);
+        let fault = service.report().await.state_fault;
+        assert!(fault.contains("cannot write"), "{fault}");
+
+        let refused = service.set(rate("vf0", 5_000_000_000)).await.unwrap_err();
+        assert!(refused.message().contains("taken back"), "{refused}");
+        assert_eq!(service.wire("vf0").await.rate_bps, 25_000_000_000);
+        let told = actions(state.path());
+        assert!(!told.contains(&"vf0 set_rate".to_owned()), "{told:?}");
+
+        // Room again: nobody has to restart anything.
+        fs::remove_dir_all(state.path().join("state.json.new")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while service.report().await.state_fault.contains("cannot write") {
+            assert!(Instant::now() < deadline, "the state is not written again");
+            tokio::task::yield_now().await;
+        }
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+    });
+    let last = actions(state.path()).pop();
+    assert_eq!(last.as_deref(), Some("vf0 set_rate"));
+}
+
+#[test]
+fn what_ended_while_no_service_ran_is_recorded() {
+    let state = tempfile::tempdir().unwrap();
+    let saved = r#"{"wires": [
+        {"name": "vf0", "rate_bps": 5000000000, "expires_at_ms": 1, "bypass": false,
+         "generation": 7},
+        {"name": "vf1", "rate_bps": 90000000000, "expires_at_ms": null, "bypass": false,
+         "generation": 3}
+    ], "requests": [], "outages": []}"#;
+    fs::write(state.path().join("state.json"), saved).unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        assert_eq!(service.wire("vf0").await.rate_bps, 25_000_000_000);
+        assert_eq!(service.wire("vf1").await.rate_bps, 10_000_000_000);
+        assert_eq!(service.report().await.state_fault, "");
+        service.stop().await;
+    });
+    let told = audit(state.path());
+    assert_eq!(actions(state.path()), ["vf0 expired", "vf1 reverted"]);
+    assert_eq!(told[0]["from_rate_bps"], 5_000_000_000_u64);
+    assert_eq!(told[0]["to_rate_bps"], 25_000_000_000_u64);
+    assert_eq!(told[0]["generation"], 8);
+    let reason = told[1]["reason"].as_str().unwrap();
+    assert!(reason.contains("50000000000"), "{reason}");
+}
+
+#[test]
+fn a_wire_that_is_bypassed_does_not_show_its_rate() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        service.window(|window| window.invalid.is_empty()).await;
+        let around = |bypass| proto::SetBypassRequest {
+            wire: "vf0".to_owned(),
+            bypass,
+            ..Default::default()
+        };
+        service.client.set_bypass(around(true)).await.unwrap();
+        let window = service.window(|window| window.bypass).await;
+        let causes: Vec<_> = window.invalid().collect();
+        assert_eq!(causes, [proto::InvalidCause::NotShaped]);
+        service.client.set_bypass(around(false)).await.unwrap();
+        service.window(|window| window.invalid.is_empty()).await;
+        service.stop().await;
+    });
+}
