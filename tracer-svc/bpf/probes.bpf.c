@@ -29,6 +29,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* On top of every stack: failed(), the entry, the trampoline. */
 #define OWN_FRAMES 3
 
+/* Instead of a specification: a kretprobe, which sees no arguments. */
+#define BY_RETURN 0xffffffff
+
 /* Probes of one tracer: the catalogue makes about 70 with three drivers. */
 #define MAX_PROBES 512
 
@@ -436,9 +439,15 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 spec
 	to->drops_so_far = total ? total->records_dropped : 0;
 	__builtin_memcpy(to->comm, who->comm, COMM_BYTES);
 	__builtin_memset(to->args, 0, sizeof(to->args));
-	fill_argument(to, ctx, FIRST_OF(spec));
-	read_arguments(to, ctx, spec);
-	stack = bpf_get_stack(ctx, to->stack, sizeof(to->stack), OWN_FRAMES);
+	if (spec == BY_RETURN) {
+		/* Its stack has trampolines in the place of callers: it would refute chains. */
+		__builtin_memset(to->device, 0, sizeof(to->device));
+		stack = 0;
+	} else {
+		fill_argument(to, ctx, FIRST_OF(spec));
+		read_arguments(to, ctx, spec);
+		stack = bpf_get_stack(ctx, to->stack, sizeof(to->stack), OWN_FRAMES);
+	}
 	to->stack_len = stack > 0 ? stack / sizeof(__u64) : 0;
 	bpf_ringbuf_submit(to, wake_up());
 }
@@ -454,6 +463,26 @@ static __always_inline int report_event(void *ctx, __u32 probe, __u32 spec)
 	return 0;
 }
 
+static __always_inline void report_failure(void *ctx, __u32 probe, __u32 spec, __u64 returned)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct cgroup *cgroup = cgroup_of(task);
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 error = -(__u32)returned & 0xfff;
+	struct who who = {};
+
+	who.boot_ns = bpf_ktime_get_boot_ns();
+	who.start_boot_ns = READ(READ(task, group_leader), start_boottime);
+	who.cgroup_id = cgroup_id_of(cgroup);
+	who.tgid = pid_tgid >> 32;
+	who.tid = pid_tgid;
+	bpf_get_current_comm(who.comm, sizeof(who.comm));
+	count(probe, error);
+	count_in_cgroup(probe, error, who.cgroup_id);
+	identify(probe, &who, task, cgroup);
+	send(ctx, probe, error, spec, &who, task);
+}
+
 /*
  * Called for an error, or for an event. The return value is read again here: in
  * the entry it may have the type of a kernel pointer, which BPF does not let be
@@ -462,30 +491,22 @@ static __always_inline int report_event(void *ctx, __u32 probe, __u32 spec)
 static __noinline int failed(void *ctx, __u32 probe, __u32 spec)
 {
 	__u32 first = FIRST_OF(spec);
-	struct task_struct *task;
-	struct cgroup *cgroup;
-	struct who who = {};
 	__u64 returned = 0;
-	__u64 pid_tgid;
-	__u32 error;
 
 	if (first == FIRST_EVENT || first == SECOND_EVENT)
 		return report_event(ctx, probe, spec);
-	task = bpf_get_current_task_btf();
-	cgroup = cgroup_of(task);
-	pid_tgid = bpf_get_current_pid_tgid();
-	who.boot_ns = bpf_ktime_get_boot_ns();
-	who.start_boot_ns = READ(READ(task, group_leader), start_boottime);
-	who.cgroup_id = cgroup_id_of(cgroup);
-	who.tgid = pid_tgid >> 32;
-	who.tid = pid_tgid;
-	bpf_get_current_comm(who.comm, sizeof(who.comm));
 	bpf_get_func_ret(ctx, &returned);
-	error = -(__u32)returned & 0xfff;
-	count(probe, error);
-	count_in_cgroup(probe, error, who.cgroup_id);
-	identify(probe, &who, task, cgroup);
-	send(ctx, probe, error, spec, &who, task);
+	report_failure(ctx, probe, spec, returned);
+	return 0;
+}
+
+/*
+ * The same below a kretprobe: where the function has no BTF, so that neither a
+ * trampoline can be built nor an argument be found. It reads no type of a module.
+ */
+static __noinline int failed_return(void *ctx, __u32 probe, __u64 returned)
+{
+	report_failure(ctx, probe, BY_RETURN, returned);
 	return 0;
 }
 
@@ -501,6 +522,17 @@ int entry(void *ctx)
 
 	asm volatile("" : "+r"(probe), "+r"(spec));
 	return failed(ctx, probe, spec);
+}
+
+/* Stands for the entry below a kretprobe, and keeps failed_return(). */
+SEC("kretprobe/returned")
+int returned(void *ctx)
+{
+	__u64 value = 0;
+	__u32 probe = 0;
+
+	asm volatile("" : "+r"(probe), "+r"(value));
+	return failed_return(ctx, probe, value);
 }
 
 /*

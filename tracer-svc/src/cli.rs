@@ -73,6 +73,18 @@ pub enum Command {
         #[arg(long, conflicts_with_all = ["output", "expected"])]
         records: bool,
     },
+    /// Have the tracer of this host take its probes off a module, or off all, so
+    /// that a driver can be reloaded
+    Detach {
+        /// Kernel module, such as mlx5_ib; all when none is named
+        module: Option<String>,
+    },
+    /// Have the tracer of this host put its probes on again, also after its budget
+    /// was passed
+    Attach {
+        /// Kernel module; all when none is named
+        module: Option<String>,
+    },
     /// For the bench: put one program on one function and hold it until a signal
     /// ends this program
     #[command(hide = true)]

@@ -10,7 +10,8 @@ use rdmesh_services::uplink::UplinkConfig;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::loader::Options;
+use crate::cost::{Budget, Statistics};
+use crate::loader::{ByRules, Options};
 
 /// The tracer's port on a GPU host.
 pub const PORT: u16 = 7401;
@@ -31,6 +32,10 @@ pub struct TracerConfig {
     pub interval_seconds: u32,
     /// The kernel's side.
     pub ring: RingConfig,
+    /// What the tracer may cost its host.
+    pub cost: CostConfig,
+    /// Which functions are hooked.
+    pub probes: ProbesConfig,
     /// The collector.
     pub uplink: UplinkConfig,
     /// The tracer's own service.
@@ -52,6 +57,56 @@ pub struct RingConfig {
     pub cgroup_entries: u32,
 }
 
+/// Section `[probes]`: which functions are hooked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProbesConfig {
+    /// When the rules of `tracer-svc select` are asked beside the built-in
+    /// catalogue: `unchecked` (on a kernel of a series that the catalogue was not
+    /// checked on), `always`, `never`. It reads /lib/modules, for half a second.
+    pub by_rules: ByRules,
+}
+
+/// Section `[cost]`: what the tracer may cost its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CostConfig {
+    /// When the kernel times the probes: `sampled` (one interval in twelve, and
+    /// while the cost comes near the budget), `always` (slows every BPF program of
+    /// the host a little), `never` (only while kernel.bpf_stats_enabled is set).
+    pub statistics: Statistics,
+    /// Share of one CPU that probes and process may take together, percent; 0: no
+    /// limit. Who takes more is detached from everything and says so, until
+    /// `tracer-svc attach` or a restart.
+    pub budget_percent: u32,
+    /// Seconds over which the share is taken, 5 to 3600.
+    pub budget_seconds: u32,
+}
+
+impl Default for CostConfig {
+    fn default() -> Self {
+        Self {
+            statistics: Statistics::Sampled,
+            // Half of a CPU for a whole minute. A burst of 100,000 failures a second
+            // takes about one CPU while it lasts and ends by itself; what lasts for
+            // half a minute is no burst.
+            budget_percent: 50,
+            budget_seconds: 60,
+        }
+    }
+}
+
+impl CostConfig {
+    /// The same for the meter.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        Budget {
+            percent: self.budget_percent,
+            window_ns: u64::from(self.budget_seconds) * 1_000_000_000,
+        }
+    }
+}
+
 impl Default for TracerConfig {
     fn default() -> Self {
         Self {
@@ -59,6 +114,8 @@ impl Default for TracerConfig {
             advertise: String::new(),
             interval_seconds: 5,
             ring: RingConfig::default(),
+            cost: CostConfig::default(),
+            probes: ProbesConfig::default(),
             uplink: UplinkConfig::default(),
             server: ServerConfig::at(PORT),
             telemetry: TelemetryConfig::default(),
@@ -77,19 +134,18 @@ impl Default for RingConfig {
     }
 }
 
-impl RingConfig {
-    /// The same for the loader.
+impl TracerConfig {
+    /// What the loader needs of it.
     #[must_use]
     pub fn options(&self) -> Options {
         Options {
-            ring_bytes: self.kib.saturating_mul(1024),
-            errno_entries: self.errno_entries,
-            cgroup_entries: self.cgroup_entries,
+            ring_bytes: self.ring.kib.saturating_mul(1024),
+            errno_entries: self.ring.errno_entries,
+            cgroup_entries: self.ring.cgroup_entries,
+            by_rules: self.probes.by_rules,
         }
     }
-}
 
-impl TracerConfig {
     /// Time between two snapshots.
     #[must_use]
     pub fn interval(&self) -> Duration {
@@ -111,6 +167,7 @@ impl Validate for TracerConfig {
         Check::dialled("advertise", &self.advertise)?;
         Check::range("interval_seconds", self.interval_seconds, 1..=60)?;
         self.ring.validate().map_err(|e| e.within("ring"))?;
+        self.cost.validate().map_err(|e| e.within("cost"))?;
         self.uplink.validate().map_err(|e| e.within("uplink"))?;
         self.server.validate().map_err(|e| e.within("server"))?;
         self.telemetry.validate().map_err(|e| e.within("telemetry"))
@@ -129,6 +186,14 @@ impl Validate for RingConfig {
         }
         Check::range("errno_entries", self.errno_entries, 64..=1 << 20)?;
         Check::range("cgroup_entries", self.cgroup_entries, 64..=1 << 20)
+    }
+}
+
+impl Validate for CostConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        // More than 64 CPUs is no limit, and that has its own value.
+        Check::range("budget_percent", self.budget_percent, 0..=6400)?;
+        Check::range("budget_seconds", self.budget_seconds, 5..=3600)
     }
 }
 
@@ -186,6 +251,10 @@ mod tests {
         );
         let message = with(&["interval_seconds=0"]).unwrap_err();
         assert!(message.contains("interval_seconds"), "{message}");
+        let message = with(&["cost.budget_seconds=4"]).unwrap_err();
+        assert!(message.contains("cost.budget_seconds"), "{message}");
+        let message = with(&["cost.statistics=often"]).unwrap_err();
+        assert!(message.contains("sampled"), "{message}");
         let message = with(&["host=a b"]).unwrap_err();
         assert!(message.contains("host"), "{message}");
     }
@@ -202,6 +271,6 @@ mod tests {
 
     #[test]
     fn the_ring_is_the_loaders_default() {
-        assert_eq!(TracerConfig::default().ring.options(), Options::default());
+        assert_eq!(TracerConfig::default().options(), Options::default());
     }
 }

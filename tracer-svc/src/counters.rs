@@ -44,6 +44,24 @@ pub struct ProbeLosses {
     pub unseen: u64,
 }
 
+/// What the kernel measured of one probe's program while statistics were on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunTime {
+    /// Runs.
+    pub runs: u64,
+    /// Time of all of them, nanoseconds.
+    pub ns: u64,
+}
+
+impl RunTime {
+    /// Mean time of a run, nanoseconds; none without a run.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a mean, for people")]
+    pub fn mean_ns(self) -> Option<f64> {
+        (self.runs > 0).then(|| self.ns as f64 / self.runs as f64)
+    }
+}
+
 /// All counters at one moment. A failure that happens during the read may be in
 /// one part and not yet in another; at rest the parts agree to the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +72,8 @@ pub struct Counters {
     pub by_cgroup: Vec<CgroupCount>,
     /// By [`ProbeId::index`], one for each probe of the plan.
     pub losses: Vec<ProbeLosses>,
+    /// By [`ProbeId::index`]. A probe that is attached anew begins at zero.
+    pub run_times: Vec<RunTime>,
 }
 
 impl Counters {

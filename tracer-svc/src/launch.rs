@@ -18,14 +18,23 @@ use rdmesh_services::uplink::{Identity, Item, Uplink};
 
 use crate::catalogue::{Catalogue, CatalogueError, ExpectedRules};
 use crate::cli::Output;
-use crate::config::TracerConfig;
+use crate::config::{CostConfig, TracerConfig};
+use crate::control::{self, ControlError};
+use crate::cost::Statistics;
 use crate::host::Roots;
 use crate::inspect::{self, InspectError};
 use crate::loader::price::{Peer, attach_one};
 use crate::loader::{LoadError, Options, Tracer};
 use crate::service::{
-    Feed, Figures, Kernel, LiveKernel, Outputs, Pipeline, Settings, TracerGrpc, Uevents,
-    failure_json, failure_line, report_json, report_table, run,
+    Feed, Figures, Kernel, LiveKernel, Outputs, Pipeline, Settings, TracerGrpc, Uevents, Wish,
+    failure_json, failure_line, orders, report_json, report_table, run,
+};
+
+/// For those who watch: they are there and see what it costs.
+const UNLIMITED: CostConfig = CostConfig {
+    statistics: Statistics::Never,
+    budget_percent: 0,
+    budget_seconds: 60,
 };
 
 /// Why the tracer does not run.
@@ -60,6 +69,9 @@ pub enum LaunchError {
     /// Looking at the records failed.
     #[error(transparent)]
     Inspect(#[from] InspectError),
+    /// The tracer of this host did not do what it was asked.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The tracing task ended by itself.
     #[error("tracing ended by itself ({0}); report this with the log before it")]
     Ended(String),
@@ -158,7 +170,7 @@ pub fn attach(options: &Options) -> Result<LiveKernel, LaunchError> {
 ///
 /// # Errors
 /// The embedded rules are broken.
-pub fn settings() -> Result<Settings, LaunchError> {
+pub fn settings(cost: CostConfig) -> Result<Settings, LaunchError> {
     let figures = Figures::new(&rustix::system::uname().release().to_string_lossy());
     Ok(Settings {
         roots: Roots::default(),
@@ -166,7 +178,19 @@ pub fn settings() -> Result<Settings, LaunchError> {
         rules: ExpectedRules::built_in()?,
         feed: Feed::default(),
         figures,
+        cost,
+        process_ns: Box::new(process_ns),
     })
+}
+
+/// CPU time of this process: all threads, in and out of the kernel.
+fn process_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
 }
 
 /// Serves and reports until a signal, then sends what is left.
@@ -181,15 +205,17 @@ pub async fn serve<K: Kernel + 'static>(
 ) -> Result<(), LaunchError> {
     let refused = |what| move |error| LaunchError::System { what, error };
     let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
-    let settings = settings()?;
+    let settings = settings(config.cost.clone())?;
     settings
         .figures
         .register(&opentelemetry::global::meter("rdmesh.tracer"));
     let uplink = Uplink::start(&config.uplink, move || identity.hello());
     let mut server = Server::new();
+    let (orders_in, orders_out) = orders();
     let service = TracerGrpc::new(
         settings.figures.clone(),
         settings.feed.clone(),
+        orders_in,
         server.ending(),
     );
     server.add(limited!(TracerServiceServer::new(service)));
@@ -198,7 +224,13 @@ pub async fn serve<K: Kernel + 'static>(
         .ok();
     let (stop, closing) = channel();
     let pipeline = Pipeline::start(kernel, uplink.handle(), settings);
-    let mut tracing_task = tokio::spawn(run(pipeline, config.interval(), uevents, closing));
+    let mut tracing_task = tokio::spawn(run(
+        pipeline,
+        config.interval(),
+        uevents,
+        Some(orders_out),
+        closing,
+    ));
     let mut ended = None;
     let end = async {
         tokio::select! {
@@ -217,6 +249,14 @@ pub async fn serve<K: Kernel + 'static>(
     Ok(())
 }
 
+/// Has the tracer that runs on this host do something, and prints what it did.
+///
+/// # Errors
+/// No tracer answers, it refuses, or standard output is closed.
+pub async fn order(config: &TracerConfig, wish: Wish) -> Result<(), LaunchError> {
+    print(&control::order(&config.server.listen, wish).await?)
+}
+
 /// Binds the tracer's own service.
 ///
 /// # Errors
@@ -230,7 +270,7 @@ pub async fn bind(config: &TracerConfig) -> Result<Listener, LaunchError> {
 /// # Errors
 /// Standard output is closed.
 pub fn print_probes<K: Kernel>(kernel: K, output: Output) -> Result<(), LaunchError> {
-    let settings = settings()?;
+    let settings = settings(CostConfig::default())?;
     let figures = settings.figures.clone();
     drop(Pipeline::start(kernel, Nowhere, settings));
     let report = figures.probe_report();
@@ -251,7 +291,7 @@ pub async fn watch<K: Kernel + 'static>(
 ) -> Result<(), LaunchError> {
     let refused = |what| move |error| LaunchError::System { what, error };
     let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
-    let settings = settings()?;
+    let settings = settings(UNLIMITED)?;
     let figures = settings.figures.clone();
     let feed = settings.feed.clone();
     let mut failures = feed
@@ -260,7 +300,7 @@ pub async fn watch<K: Kernel + 'static>(
     let (stop, closing) = channel();
     let pipeline = Pipeline::start(kernel, Nowhere, settings);
     let interval = std::time::Duration::from_secs(1);
-    let tracing_task = tokio::spawn(run(pipeline, interval, Uevents::open().ok(), closing));
+    let tracing_task = tokio::spawn(run(pipeline, interval, Uevents::open().ok(), None, closing));
     loop {
         let response = tokio::select! {
             _ = signals.received() => break,

@@ -11,6 +11,8 @@ pub mod catalogue;
 pub mod chain;
 pub mod cli;
 pub mod config;
+pub mod control;
+pub mod cost;
 pub mod counters;
 pub mod host;
 pub mod identity;

@@ -11,6 +11,7 @@ use rdmesh_tracer::cli::{Cli, Command, Output};
 use rdmesh_tracer::config::TracerConfig;
 use rdmesh_tracer::launch::{self, LaunchError};
 use rdmesh_tracer::select::SelectArgs;
+use rdmesh_tracer::service::Wish;
 
 fn main() -> ExitCode {
     match execute(&Cli::parse()) {
@@ -52,21 +53,27 @@ fn with_configuration(cli: &Cli) -> anyhow::Result<()> {
         // Done before: they read no configuration.
         Command::Select { .. } | Command::Price { .. } => Ok(()),
         Command::Run => run(config),
+        Command::Detach { module } => order(&config, Wish::Detach(module)),
+        Command::Attach { module } => order(&config, Wish::Attach(module)),
         Command::Probes { output } => {
-            let kernel = launch::attach(&config.ring.options())?;
+            let kernel = launch::attach(&config.options())?;
             Ok(launch::print_probes(kernel, output)?)
         }
         Command::Watch { records: true, .. } => {
-            let options = config.ring.options();
+            let options = config.options();
             Ok(launch::runtime()?.block_on(launch::watch_records(&options))?)
         }
         Command::Watch {
             output, expected, ..
         } => {
-            let kernel = launch::attach(&config.ring.options())?;
+            let kernel = launch::attach(&config.options())?;
             Ok(launch::runtime()?.block_on(launch::watch(kernel, output, expected))?)
         }
     }
+}
+
+fn order(config: &TracerConfig, wish: Wish) -> anyhow::Result<()> {
+    Ok(launch::runtime()?.block_on(launch::order(config, wish))?)
 }
 
 fn run(config: TracerConfig) -> anyhow::Result<()> {
@@ -77,7 +84,7 @@ fn run(config: TracerConfig) -> anyhow::Result<()> {
     let listener = runtime.block_on(launch::bind(&config))?;
     // Attaching blocks for up to seconds: before anything is served, and outside
     // of the event loop.
-    let kernel = launch::attach(&config.ring.options())?;
+    let kernel = launch::attach(&config.options())?;
     runtime.block_on(launch::serve(config, identity, listener, kernel))?;
     drop(telemetry);
     Ok(())

@@ -55,6 +55,8 @@ wire_enum! {
         NoReturnValue => "no_return_value",
         RefusedByKernel => "refused_by_kernel",
         Detached => "detached",
+        BudgetPassed => "budget_passed",
+        Ambiguous => "ambiguous",
     }
 }
 

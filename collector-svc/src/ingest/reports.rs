@@ -3,7 +3,7 @@
 use prost::Message;
 use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::{
-    AttachKind, Inventory, MissingReason, Probe, ProbeReport, ProbeState, RdmaDevice,
+    AttachKind, Inventory, MissingReason, Probe, ProbeReport, ProbeState, RdmaDevice, TracerCost,
 };
 use rdmesh_store::ingest::{InventoryReport, Probe as StoredProbe, ProbeReport as StoredReport};
 use serde_json::json;
@@ -40,6 +40,9 @@ fn clean_report(report: &mut ProbeReport) -> Marks {
     let mut marks = Marks::default();
     clean(&mut marks, "kernel release", &mut report.kernel_release);
     clean(&mut marks, "obstacle", &mut report.obstacle);
+    clean(&mut marks, "resolution", &mut report.resolution);
+    // No share that a tracer can have measured: it is not shown as one.
+    report.cost = report.cost.take().filter(is_measured);
     for driver in &mut report.drivers {
         clean(&mut marks, "driver", driver);
     }
@@ -55,6 +58,11 @@ fn clean_report(report: &mut ProbeReport) -> Marks {
         }
     }
     marks
+}
+
+fn is_measured(cost: &TracerCost) -> bool {
+    let is_share = |share: f64| share.is_finite() && share >= 0.0;
+    is_share(cost.process_cpu_share) && cost.probes_cpu_share.is_none_or(is_share)
 }
 
 fn clean_inventory(inventory: &mut Inventory) -> Marks {
@@ -303,6 +311,11 @@ mod tests {
         };
         let sent = ProbeReport {
             probes: vec![probe],
+            cost: Some(TracerCost {
+                process_cpu_share: f64::NAN,
+                probes_cpu_share: None,
+            }),
+            resolution: "kernel x\ny".into(),
             ..ProbeReport::default()
         };
         let stored = probe_report(&sent).unwrap();
@@ -322,6 +335,7 @@ mod tests {
         );
         let kept = ProbeReport::decode(stored.body.as_slice()).unwrap();
         assert_eq!(kept.probes[0].function, "ib\u{FFFD}[31m");
+        assert_eq!((kept.resolution.as_str(), kept.cost), ("kernel x y", None));
         assert_eq!(
             (kept.probes[0].layer, &kept.probes[0].missing_because[..]),
             (0, &[8, 0][..])

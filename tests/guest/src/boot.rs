@@ -31,6 +31,7 @@ pub(crate) fn mounts() -> Result<Settings> {
         ("debugfs", "/sys/kernel/debug", "debugfs"),
         ("tracefs", "/sys/kernel/tracing", "tracefs"),
         ("bpf", "/sys/fs/bpf", "bpf"),
+        ("securityfs", "/sys/kernel/security", "securityfs"),
     ];
     for (source, target, kind) in plain {
         mount_at(source, target, kind, "")?;

@@ -161,15 +161,31 @@ pub(crate) fn kill(pid: i32, signal: i32) -> Result<()> {
 /// The last [`MAX_OUTPUT_BYTES`] of a file and its length.
 pub(crate) fn tail(path: &Path) -> Result<(Text, u64)> {
     let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let mut data = Vec::new();
     let length = file.metadata()?.len();
+    if length == 0 {
+        return unmeasured_tail(file);
+    }
+    let mut data = Vec::new();
     if length > MAX_OUTPUT_BYTES {
         file.seek(SeekFrom::Start(length - MAX_OUTPUT_BYTES))?;
     }
     file.take(MAX_OUTPUT_BYTES).read_to_end(&mut data)?;
-    // Files of proc and sysfs have no length until they are read.
     let bytes = length.max(u64::try_from(data.len())?);
     Ok((Text::from(data), bytes))
+}
+
+/// The same of a file of proc or sysfs: it has no length until it is read to its end.
+fn unmeasured_tail(mut file: impl Read) -> Result<(Text, u64)> {
+    let most = usize::try_from(MAX_OUTPUT_BYTES)?;
+    let (mut data, mut bytes) = (Vec::new(), 0);
+    loop {
+        let got = (&mut file).take(MAX_OUTPUT_BYTES).read_to_end(&mut data)?;
+        if got == 0 {
+            return Ok((Text::from(data), bytes));
+        }
+        bytes += u64::try_from(got)?;
+        data.drain(..data.len().saturating_sub(most));
+    }
 }
 
 /// The intermediate process: prepares itself and becomes the program.
@@ -240,4 +256,21 @@ fn cgroup_hierarchies() -> Result<Vec<PathBuf>> {
     }
     let roots = fs::read_dir(root)?.map(|entry| Ok(entry?.path()));
     roots.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_kept_of_what_has_no_length() {
+        let most = usize::try_from(MAX_OUTPUT_BYTES).unwrap();
+        let mut long = vec![b'a'; 3 * most + 7];
+        long.extend_from_slice(b"end");
+        let (text, bytes) = unmeasured_tail(long.as_slice()).unwrap();
+        assert_eq!(bytes, u64::try_from(long.len()).unwrap());
+        assert_eq!(text.as_bytes(), &long[long.len() - most..]);
+        let (text, bytes) = unmeasured_tail(&b"short"[..]).unwrap();
+        assert_eq!((text.as_bytes(), bytes), (&b"short"[..], 5));
+    }
 }

@@ -3,6 +3,7 @@
 mod insns;
 mod report;
 mod shaper;
+mod storm;
 
 use anyhow::{Result, ensure};
 use rdmesh_lab::kernels::Kernel;
@@ -68,6 +69,9 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
         }
         if wanted(Area::Lab) {
             figures.push(failure_to_sql(&lab, &host).await?);
+        }
+        if wanted(Area::Tracer) {
+            figures.extend(storm::figures(&lab, &host).await?);
         }
     }
     if wanted(Area::Tracer) {

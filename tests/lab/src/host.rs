@@ -31,6 +31,8 @@ pub struct HostPlan {
     pub data: Vec<(String, Vec<u8>, u32)>,
     /// Kernel modules that the test loads itself.
     pub modules: Vec<String>,
+    /// Modules whose types are taken out, as out-of-tree builds leave them out.
+    pub without_btf: Vec<String>,
     /// Control groups of version 1 instead of 2.
     pub cgroup_v1: bool,
     /// A clock that counts instructions; see [`Settings::counts_instructions`].
@@ -68,6 +70,9 @@ impl Host {
         }
         for (to, data, mode) in &plan.data {
             initramfs.data(to, data.clone(), *mode);
+        }
+        for module in &plan.without_btf {
+            initramfs.take_btf(module)?;
         }
         let initramfs_bytes = initramfs.write(&archive)?;
         let step = progress.step(format!("booting Debian {} as {name}", image.version));
@@ -233,6 +238,19 @@ impl Host {
             Reply::Clocks(clocks) => Ok(clocks),
             other => unexpected(&other),
         }
+    }
+
+    /// BPF programs in the kernel, by the symbols that it has for them: those of
+    /// programs, and of the functions within.
+    pub async fn bpf_programs(&self) -> Result<Vec<String>> {
+        // They stand at the end of the list, behind all modules.
+        let symbols = self.read_file("/proc/kallsyms").await?.to_lossy();
+        let programs = symbols.lines().filter_map(|line| {
+            let mut words = line.split_ascii_whitespace().skip(2);
+            let (name, module) = (words.next()?, words.next()?);
+            (module == "[bpf]" && name.starts_with("bpf_prog_")).then(|| name.to_owned())
+        });
+        Ok(programs.collect())
     }
 
     /// A command whose answer is only that it was done.

@@ -170,10 +170,37 @@ impl Initramfs {
         Ok(())
     }
 
+    /// Takes the types out of a module that is in the archive.
+    pub fn take_btf(&mut self, module: &str) -> Result<()> {
+        let name = format!("{module}.ko");
+        let found = self
+            .entries
+            .iter_mut()
+            .find(|(path, _)| path.file_name().is_some_and(|file| *file == *name));
+        let Some((_, Entry::Data { data, .. })) = found else {
+            bail!("module {module} is not in the initramfs");
+        };
+        let file = tempfile::NamedTempFile::new()?;
+        fs::write(file.path(), &*data)?;
+        // The kernel's signature behind the file goes too; nobody asks for it here.
+        let objcopy = Command::new("objcopy")
+            .args(["--remove-section", ".BTF"])
+            .arg(file.path())
+            .status();
+        ensure!(
+            objcopy.context("objcopy (package binutils)")?.success(),
+            "objcopy {module}.ko"
+        );
+        *data = fs::read(file.path())?;
+        Ok(())
+    }
+
     fn module(&mut self, tree: &ModuleTree, module: &str) -> Result<String> {
         let name = module.rsplit('/').next().unwrap_or(module);
         let plain = name.split_once(".ko").map_or(name, |(stem, _)| stem);
-        let to = format!("/usr/lib/modules/{plain}.ko");
+        let release = tree.root.file_name().context("no release")?;
+        let release = release.to_string_lossy();
+        let to = format!("/usr/lib/modules/{release}/{plain}.ko");
         if !self.entries.contains_key(&guest_path(Path::new(&to))) {
             self.data(&to, decompressed(&tree.root.join(module))?, 0o644);
         }

@@ -97,9 +97,11 @@ impl Lab {
         let host = Host::boot(name, kernel, &plan, self.progress).await?;
         let collector = format!("{THIS_MACHINE}:{}", self.collector.port());
         // The host's port leads to the guest's own address, not to its loopback.
+        // No budget: an emulated processor is so slow that a storm passes the default one.
         let config = format!(
             "host = \"{name}\"\nadvertise = \"{}\"\n\n[uplink]\ncollector = \"{collector}\"\n\n\
-             [server]\nlisten = \"0.0.0.0:{TRACER_PORT}\"\ninsecure_listen = true\n\n{config}",
+             [server]\nlisten = \"0.0.0.0:{TRACER_PORT}\"\ninsecure_listen = true\n\n\
+             [cost]\nbudget_percent = 0\n\n{config}",
             host.tracer_address()
         );
         host.write_file("/etc/rdmesh/tracer.toml", config, 0o644)

@@ -17,7 +17,7 @@ pub use places::Places;
 pub(crate) use places::constant;
 pub(crate) use program::object;
 pub use program::{Program, ProgramError};
-pub use readable::{Ids, Readable, readable};
+pub use readable::{Ids, Readable, readable, unseen};
 
 use serde::Deserialize;
 

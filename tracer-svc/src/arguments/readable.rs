@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::btf::{BtfError, Types, Unfit, fit};
 
 use super::wanted::{Member, Way};
-use super::{Places, Program};
+use super::{Places, Program, Reading};
 
 /// Where structs stand: name to id.
 pub type Ids = BTreeMap<Vec<u8>, u32>;
@@ -17,6 +17,16 @@ pub struct Readable {
     pub name: &'static str,
     /// Why it is absent from every record; none: it is read.
     pub absent: Option<String>,
+}
+
+/// What records would tell if their probe saw arguments.
+#[must_use]
+pub fn unseen(reading: Reading) -> Vec<Readable> {
+    let unseen = |name| Readable {
+        name,
+        absent: Some("a kretprobe does not see arguments".to_owned()),
+    };
+    reading.arguments().iter().map(|a| unseen(a.name)).collect()
 }
 
 /// The program and the kernel, as types.

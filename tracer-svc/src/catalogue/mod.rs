@@ -182,6 +182,17 @@ pub struct Place {
     pub arguments: Option<Reading>,
 }
 
+/// How a function tells an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Returns {
+    /// By a negative number.
+    #[default]
+    Int,
+    /// By an error pointer.
+    Pointer,
+}
+
 /// One logical hook.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -208,6 +219,9 @@ pub struct Hook {
     /// The member of `struct ib_device_ops`, when the function is the driver's.
     #[serde(default)]
     pub operation: Option<String>,
+    /// How its functions tell an error, for a module that has no BTF to tell it.
+    #[serde(default)]
+    pub returns: Returns,
     /// A member that newer kernels have beside it, for the calls of user space: a
     /// driver may have either or both.
     #[serde(default)]

@@ -1,25 +1,25 @@
 //! From the plan to attached programs.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use aya_obj::generated::bpf_insn;
 
-use crate::arguments::{Ids, Readable, readable};
+use crate::arguments::{Ids, Readable, readable, unseen};
 use crate::btf::{Blob, BtfError, Types};
 use crate::record::ProbeId;
 use crate::resolve::{
     DriverFunction, KernelView, Mechanism, Missing, ModuleView, Plan, Planned, Probe, ProbeState,
-    Report, Symbols, find_tables, resolve,
+    Symbols, find_tables, resolve,
 };
 
 use super::arch::REGISTER_ARGUMENTS;
-use super::entry::entry;
-use super::functions::FunctionTypes;
+use super::entry::{entry, return_entry};
 use super::host::{self, Modules};
+use super::link::{self, Beginning};
 use super::memory::KernelMemory;
 use super::object::FitError;
-use super::sys::{self, KernelBtf, Refusal, Target};
+use super::sys::{self, KernelBtf, Refusal};
 use super::{LoadError, MAX_PROBES, Tracer, btf_error};
 
 /// The kernel's error for "not supported" that has no place in errno.h; from a
@@ -30,19 +30,28 @@ const ENOTSUPP: i32 = 524;
 struct ModuleBtfs<'k> {
     kernel: &'k Blob,
     blobs: BTreeMap<String, Blob>,
+    /// What is wrong with those that cannot be used.
+    broken: BTreeMap<String, String>,
 }
 
 impl<'k> ModuleBtfs<'k> {
     fn read(kernel: &'k Blob, modules: &Modules) -> Result<Self, LoadError> {
-        let mut blobs = BTreeMap::new();
+        let (mut blobs, mut broken) = (BTreeMap::new(), BTreeMap::new());
         for module in &modules.names {
-            if let Some(bytes) = host::module_btf(module)? {
-                let blob =
-                    Blob::parse(bytes, Some(kernel)).map_err(|error| btf_error(module, error))?;
-                blobs.insert(module.clone(), blob);
+            let Some(bytes) = host::module_btf(module)? else {
+                continue;
+            };
+            // One module of another make must not keep the others from being watched.
+            match Blob::parse(bytes, Some(kernel)) {
+                Ok(blob) => _ = blobs.insert(module.clone(), blob),
+                Err(error) => _ = broken.insert(module.clone(), error.to_string()),
             }
         }
-        Ok(Self { kernel, blobs })
+        Ok(Self {
+            kernel,
+            blobs,
+            broken,
+        })
     }
 
     fn types(&self, module: &str) -> Option<Types<'_>> {
@@ -52,26 +61,42 @@ impl<'k> ModuleBtfs<'k> {
 
 const OPS_STRUCT: &[u8] = b"ib_device_ops";
 
+/// Where the structs stand that the program reads.
+struct StructIds {
+    kernel: Ids,
+    /// For each module with BTF: its own before the kernel's.
+    modules: BTreeMap<String, Ids>,
+}
+
+/// What follows the entry of a probe: one for each module, and one for all
+/// kretprobes.
+struct Bodies<'b> {
+    btfs: &'b ModuleBtfs<'b>,
+    ids: &'b StructIds,
+    modules: BTreeMap<String, Result<Vec<bpf_insn>, FitError>>,
+    returned: Option<Result<Vec<bpf_insn>, FitError>>,
+    descriptors: Vec<KernelBtf>,
+}
+
 impl Tracer {
     /// Resolves against the modules loaded now and attaches what is new.
     pub(super) fn look(&mut self, kernel: &Blob) -> Result<Vec<ProbeId>, LoadError> {
         let modules = Modules::read(&self.catalogue)?;
+        self.choose(modules.may_be_drivers.iter().cloned());
         let btfs = ModuleBtfs::read(kernel, &modules)?;
         let ids = self.struct_ids(&btfs)?;
-        let plan = self.plan(&modules, &btfs, &ids)?;
+        let plan = self.plan(&modules, &btfs, &ids.modules)?;
         let mut probes = std::mem::take(&mut self.report.probes);
         let fresh = self.merge(&plan.probes, &mut probes, &modules);
-        self.attach_all(&fresh, &mut probes, &btfs, &ids)?;
+        self.attach_all(&fresh, &mut probes, (&btfs, &ids), &modules)?;
         self.missing = plan.missing;
-        self.report = Report::new(&self.catalogue, probes, &self.missing);
+        self.tell(probes);
         self.modules = Some(modules);
         let attached = fresh.iter().map(|(id, _)| *id);
         Ok(attached.filter(|id| self.links.contains_key(id)).collect())
     }
 
-    /// For each module, where the structs stand that the program reads: the
-    /// module's own before the kernel's.
-    fn struct_ids(&self, btfs: &ModuleBtfs<'_>) -> Result<BTreeMap<String, Ids>, LoadError> {
+    fn struct_ids(&self, btfs: &ModuleBtfs<'_>) -> Result<StructIds, LoadError> {
         let mut names = self.template.names.clone();
         names.insert(OPS_STRUCT.to_vec());
         let base = Types::whole(btfs.kernel)
@@ -89,7 +114,10 @@ impl Tracer {
             ids.extend(own);
             out.insert(module.clone(), ids);
         }
-        Ok(out)
+        Ok(StructIds {
+            kernel: base,
+            modules: out,
+        })
     }
 
     fn plan(
@@ -106,6 +134,7 @@ impl Tracer {
             .map(|name| ModuleView {
                 name,
                 types: btfs.types(name),
+                broken: btfs.broken.get(name).map(String::as_str),
                 ops_struct: ids.get(name).and_then(|ids| ids.get(OPS_STRUCT)).copied(),
                 may_be_driver: modules.may_be_drivers.contains(name),
             })
@@ -137,14 +166,21 @@ impl Tracer {
     /// Gives numbers to new probes, marks those whose module is gone, and says
     /// which are to be attached.
     fn merge<'p>(
-        &self,
+        &mut self,
         planned: &'p [Planned],
         probes: &mut Vec<Probe>,
         modules: &Modules,
     ) -> Vec<(ProbeId, &'p Planned)> {
         for probe in probes.iter_mut() {
-            if !modules.names.contains(&probe.module) {
+            if !modules.loaded(&probe.module) {
                 probe.state = ProbeState::Missing(Missing::ModuleNotLoaded(probe.module.clone()));
+            }
+            // What hangs on a module that went is let go, also when another one of
+            // its name is there.
+            if let Some(link) = self.links.get(&probe.id)
+                && link.loaded != modules.identity(&probe.module)
+            {
+                self.links.remove(&probe.id);
             }
         }
         let mut fresh = Vec::new();
@@ -173,10 +209,13 @@ impl Tracer {
                     found: plan.found,
                     role: plan.role,
                     state: ProbeState::Planned,
+                    not_by_fexit: None,
                     arguments: Vec::new(),
                 });
             }
-            if self.held.contains(&plan.module) {
+            if let Some(why) = &self.stopped {
+                probes[index].state = ProbeState::Missing(why.clone());
+            } else if self.held.contains_key(&plan.module) {
                 probes[index].state = ProbeState::Missing(Missing::Detached(plan.module.clone()));
             } else if !self.links.contains_key(&id) {
                 fresh.push((id, plan));
@@ -189,35 +228,37 @@ impl Tracer {
         &mut self,
         fresh: &[(ProbeId, &Planned)],
         probes: &mut [Probe],
-        btfs: &ModuleBtfs<'_>,
-        ids: &BTreeMap<String, Ids>,
+        (btfs, ids): (&ModuleBtfs<'_>, &StructIds),
+        modules: &Modules,
     ) -> Result<(), LoadError> {
         if fresh.is_empty() {
             return Ok(());
         }
-        let descriptors =
-            sys::kernel_btfs().map_err(|error| btf_error("the list of modules", error))?;
-        let mut bodies: BTreeMap<&str, Result<Vec<bpf_insn>, FitError>> = BTreeMap::new();
+        let mut bodies = Bodies {
+            btfs,
+            ids,
+            modules: BTreeMap::new(),
+            returned: None,
+            descriptors: sys::kernel_btfs()
+                .map_err(|error| btf_error("the list of modules", error))?,
+        };
         for (id, plan) in fresh {
-            let module = plan.module.as_str();
-            let body = bodies.entry(module).or_insert_with(|| {
-                let (Some(types), Some(ids)) = (btfs.types(module), ids.get(module)) else {
-                    return Err(FitError::gone());
-                };
-                self.template.probe_body(&self.map_fds, &types, ids)
-            });
-            let state = match body {
-                Ok(body) => self.attach_one(*id, plan, body, &descriptors),
-                Err(error) => Err(refused(plan, 0, error.to_string())),
-            };
+            let loaded = modules.identity(&plan.module);
+            let tried = self.attach_one(*id, plan, &mut bodies, loaded);
             let probe = &mut probes[id.index()];
-            probe.state = match state {
-                Ok(()) => ProbeState::Attached(Mechanism::Fexit),
-                Err(missing) => ProbeState::Missing(missing),
-            };
             probe.arguments = self
-                .arguments(plan, btfs, ids)
-                .map_err(|error| btf_error(module, error))?;
+                .arguments(plan, btfs, &ids.modules)
+                .map_err(|error| btf_error(&plan.module, error))?;
+            match tried {
+                Ok((mechanism, not_by_fexit)) => {
+                    if not_by_fexit.is_some() {
+                        probe.arguments = probe.hook.arguments.map(unseen).unwrap_or_default();
+                    }
+                    probe.state = ProbeState::Attached(mechanism);
+                    probe.not_by_fexit = not_by_fexit;
+                }
+                Err(missing) => probe.state = ProbeState::Missing(missing),
+            }
         }
         Ok(())
     }
@@ -239,40 +280,98 @@ impl Tracer {
         readable(places, &self.template.program, (&types, ids))
     }
 
+    /// By fexit where that can be, else by a kretprobe, with the reason.
     fn attach_one(
         &mut self,
         id: ProbeId,
         plan: &Planned,
-        body: &[bpf_insn],
-        descriptors: &[KernelBtf],
+        bodies: &mut Bodies<'_>,
+        loaded: Option<u64>,
+    ) -> Result<(Mechanism, Option<Missing>), Missing> {
+        let why = match &plan.not_by_fexit {
+            Some(why) => why.clone(),
+            None => match self.attach_exit(id, plan, bodies, loaded) {
+                Ok(()) => return Ok((Mechanism::Fexit, None)),
+                Err(why) => why,
+            },
+        };
+        // A kretprobe does not see the event that it would tell.
+        if self.catalogue.hooks[plan.hook].is_event() {
+            return Err(why);
+        }
+        match self.attach_return(id, plan, bodies, loaded) {
+            Ok(mechanism) => Ok((mechanism, Some(why))),
+            // Of two refusals the first says what is wrong with the function.
+            Err(_) if plan.not_by_fexit.is_none() => Err(why),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn attach_exit(
+        &mut self,
+        id: ProbeId,
+        plan: &Planned,
+        bodies: &mut Bodies<'_>,
+        loaded: Option<u64>,
     ) -> Result<(), Missing> {
-        let module = descriptors
-            .iter()
-            .find(|d| d.name == plan.module)
-            .map(|d| d.fd.as_fd())
-            .ok_or_else(|| Missing::ModuleNotLoaded(plan.module.clone()))?;
+        let module = plan.module.as_str();
         let event = self.catalogue.hooks[plan.hook].is_event();
         let mut instructions = entry(id.0, &plan.prototype, plan.arguments.as_ref(), event);
+        let body = bodies
+            .modules
+            .entry(module.to_owned())
+            .or_insert_with(|| {
+                let (Some(types), Some(ids)) =
+                    (bodies.btfs.types(module), bodies.ids.modules.get(module))
+                else {
+                    return Err(FitError::gone());
+                };
+                self.template.probe_body(&self.map_fds, &types, ids)
+            })
+            .as_ref()
+            .map_err(|error| refused(plan, 0, error.to_string()))?;
         instructions.extend_from_slice(body);
-        let link = load_and_attach(plan, &instructions, &self.functions, module)
+        let btf = bodies
+            .descriptors
+            .iter()
+            .find(|d| d.name == module)
+            .map(|d| d.fd.as_fd())
+            .ok_or_else(|| Missing::ModuleNotLoaded(plan.module.clone()))?;
+        let at = (plan.prototype.function_id, btf);
+        let link = link::at_exit(&plan.function, &instructions, &self.functions, at, loaded)
             .map_err(|refusal| why_refused(plan, &refusal))?;
         self.links.insert(id, link);
         Ok(())
     }
-}
 
-fn load_and_attach(
-    plan: &Planned,
-    instructions: &[bpf_insn],
-    functions: &FunctionTypes,
-    module: BorrowedFd<'_>,
-) -> Result<std::os::fd::OwnedFd, Refusal> {
-    let target = Target::Fexit(plan.prototype.function_id, Some(module));
-    let program = sys::load_program_of(&plan.function, instructions, functions, target)?;
-    sys::attach(program.as_fd()).map_err(|error| Refusal {
-        error,
-        log: String::new(),
-    })
+    fn attach_return(
+        &mut self,
+        id: ProbeId,
+        plan: &Planned,
+        bodies: &mut Bodies<'_>,
+        loaded: Option<u64>,
+    ) -> Result<Mechanism, Missing> {
+        let body = bodies
+            .returned
+            .get_or_insert_with(|| {
+                let types = Types::whole(bodies.btfs.kernel);
+                self.template
+                    .return_body(&self.map_fds, &types, &bodies.ids.kernel)
+            })
+            .as_ref()
+            .map_err(|error| refused(plan, 0, error.to_string()))?;
+        let mut instructions = return_entry(id.0, plan.prototype.returns);
+        instructions.extend_from_slice(body);
+        let of = Beginning {
+            module: &plan.module,
+            function: &plan.function,
+            address: plan.address,
+        };
+        let (link, mechanism) = link::at_return(of, &instructions, &self.functions, loaded)
+            .map_err(|refusal| why_refused(plan, &refusal))?;
+        self.links.insert(id, link);
+        Ok(mechanism)
+    }
 }
 
 fn refused(plan: &Planned, errno: i32, reason: String) -> Missing {

@@ -11,6 +11,8 @@ use aya_obj::generated::bpf_insn;
 use crate::arguments::{Places, constant};
 use crate::btf::{FirstArgument, Prototype, ReturnKind};
 
+use super::arch::RETURN_REGISTER_OFFSET;
+
 /// Smallest error as a signed number: the kernel's `MAX_ERRNO` is 4095.
 const LEAST_ERROR: i32 = -4095;
 
@@ -19,6 +21,7 @@ const JLT_K: u8 = 0xa5;
 const JLT32_K: u8 = 0xa6;
 const MOV_K: u8 = 0xb7;
 const MOV32_K: u8 = 0xb4;
+const MOV_X: u8 = 0xbf;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 /// Source register of a call to a function of the same program.
@@ -74,10 +77,7 @@ pub(super) fn entry(
     ];
     let mut out = Vec::with_capacity(8);
     if !event {
-        let compare = match prototype.returns {
-            ReturnKind::Int => JLT32_K,
-            ReturnKind::Long | ReturnKind::Pointer | ReturnKind::Nothing => JLT_K,
-        };
+        let compare = comparison(prototype.returns);
         let at = i16::try_from(prototype.argument_words * 8).unwrap_or(i16::MAX);
         out.push(instruction(LDX_DW, SECOND, CONTEXT, at, 0));
         // Unsigned: everything below the smallest error is a success. The jump
@@ -87,6 +87,28 @@ pub(super) fn entry(
     out.extend(report);
     out.extend(end);
     out
+}
+
+/// The entry below a kretprobe, followed by `failed_return`, which starts right
+/// behind it. The return value is a plain number here and is handed on.
+pub(super) fn return_entry(probe: u16, returns: ReturnKind) -> Vec<bpf_insn> {
+    vec![
+        instruction(LDX_DW, SECOND, CONTEXT, RETURN_REGISTER_OFFSET, 0),
+        instruction(comparison(returns), SECOND, 0, 3, LEAST_ERROR),
+        instruction(MOV_X, THIRD, SECOND, 0, 0),
+        instruction(MOV_K, SECOND, 0, 0, i32::from(probe)),
+        instruction(CALL, 0, PSEUDO_CALL, 0, 2),
+        instruction(MOV32_K, RESULT, 0, 0, 0),
+        instruction(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// Whether an error is told by 32 bits or by 64.
+fn comparison(returns: ReturnKind) -> u8 {
+    match returns {
+        ReturnKind::Int => JLT32_K,
+        ReturnKind::Long | ReturnKind::Pointer | ReturnKind::Nothing => JLT_K,
+    }
 }
 
 /// A failing function that happens to take an event reads no event.
@@ -143,6 +165,27 @@ mod tests {
         for returns in [ReturnKind::Pointer, ReturnKind::Long] {
             assert_eq!(entry(0, &prototype(returns), None, false)[1].code, JLT_K);
         }
+    }
+
+    #[test]
+    fn below_a_kretprobe_the_value_is_compared_and_handed_on() {
+        let out = return_entry(5, ReturnKind::Pointer);
+        assert_eq!(
+            codes(&out),
+            [
+                (LDX_DW, RETURN_REGISTER_OFFSET, 0),
+                (JLT_K, 3, -4095),
+                (MOV_X, 0, 0),
+                (MOV_K, 0, 5),
+                (CALL, 0, 2),
+                (MOV32_K, 0, 0),
+                (EXIT, 0, 0),
+            ]
+        );
+        assert_eq!(return_entry(5, ReturnKind::Int)[1].code, JLT32_K);
+        // From the comparison over the report, and from the call to what follows.
+        assert_eq!(1 + 1 + usize::try_from(out[1].off).unwrap(), 5);
+        assert_eq!(4 + 1 + usize::try_from(out[4].imm).unwrap(), out.len());
     }
 
     #[test]

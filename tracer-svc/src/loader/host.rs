@@ -1,8 +1,9 @@
 //! What the running kernel shows of itself in /proc and /sys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::catalogue::Catalogue;
@@ -75,13 +76,36 @@ pub(super) struct Modules {
     pub(super) names: BTreeSet<String>,
     /// The drivers among them, as far as /proc/modules tells.
     pub(super) may_be_drivers: BTreeSet<String>,
+    /// A number that a module gets when it is loaded: another one says that it went
+    /// and came back between two looks.
+    pub(super) identities: BTreeMap<String, u64>,
 }
 
 impl Modules {
     pub(super) fn read(catalogue: &Catalogue) -> Result<Self, LoadError> {
         let path = "/proc/modules";
         let text = fs::read_to_string(path).map_err(read_error(path))?;
-        Ok(Self::parse(&text, catalogue))
+        let mut modules = Self::parse(&text, catalogue);
+        modules.identities = modules
+            .names
+            .iter()
+            .filter_map(|name| {
+                // sysfs numbers its directories one after the other.
+                let directory = fs::metadata(format!("/sys/module/{name}")).ok()?;
+                Some((name.clone(), directory.ino()))
+            })
+            .collect();
+        Ok(modules)
+    }
+
+    /// Whether a module is loaded and matters.
+    pub(super) fn loaded(&self, module: &str) -> bool {
+        self.names.contains(module)
+    }
+
+    /// The number of a loaded module; none where sysfs tells none.
+    pub(super) fn identity(&self, module: &str) -> Option<u64> {
+        self.identities.get(module).copied()
     }
 
     /// Lines of /proc/modules: name, size, references, users, state, address.
@@ -113,6 +137,7 @@ impl Modules {
         Self {
             names,
             may_be_drivers,
+            identities: BTreeMap::new(),
         }
     }
 }
@@ -155,6 +180,11 @@ fn parse_traceable(
             out.insert((module.to_owned(), function.to_owned()));
         }
     }
+}
+
+/// Whether an administrator lets the kernel time every program.
+pub(super) fn programs_are_timed() -> bool {
+    fs::read("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text.starts_with(b"1"))
 }
 
 /// Types of a module as bytes; none when it has no BTF.

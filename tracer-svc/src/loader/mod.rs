@@ -17,17 +17,23 @@
 //!    value stands, how wide the comparison is, the probe's number), and `sys`
 //!    loads the whole for that function's BTF id in that module and attaches it.
 //!
+//! 6. A function without BTF, or one that the kernel builds no trampoline for, gets
+//!    a kretprobe instead (`link`): several at once by a link where the kernel has
+//!    such, else a perf event. The report says so.
+//!
 //! Nothing is pinned: links, programs and maps are descriptors and end with the
 //! process. Everything read from the kernel is freed when the plan is attached.
 
 mod arch;
 mod attach;
 mod check;
+mod choose;
 mod counts;
 mod entry;
 mod error;
 mod functions;
 mod host;
+mod link;
 mod memory;
 mod object;
 mod perf;
@@ -36,20 +42,23 @@ mod rings;
 mod sys;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+pub use choose::ByRules;
 pub use error::LoadError;
 pub use rings::Events;
 
 use crate::btf::{Blob, Types};
 use crate::catalogue::Catalogue;
-use crate::counters::Counters;
+use crate::counters::{Counters, RunTime};
 use crate::record::ProbeId;
-use crate::resolve::{Missing, ProbeState, Report};
+use crate::resolve::{Missing, Probe, ProbeState, Report};
 
 use counts::{CounterMaps, take};
 use functions::FunctionTypes;
 use host::Modules;
+use link::Link;
 use object::{MAX_PROBES, Template};
 
 /// Sizes of what the kernel holds for the tracer.
@@ -64,6 +73,8 @@ pub struct Options {
     pub errno_entries: u32,
     /// Entries of the map by (probe, errno, cgroup).
     pub cgroup_entries: u32,
+    /// When the rules of `tracer-svc select` are asked.
+    pub by_rules: ByRules,
 }
 
 impl Default for Options {
@@ -72,6 +83,7 @@ impl Default for Options {
             ring_bytes: 1 << 20,
             errno_entries: 4096,
             cgroup_entries: 16384,
+            by_rules: ByRules::Unchecked,
         }
     }
 }
@@ -87,15 +99,23 @@ pub struct Tracer {
     functions: FunctionTypes,
     map_fds: BTreeMap<String, OwnedFd>,
     counters: CounterMaps,
-    /// One for each attached probe; closing it detaches.
-    links: BTreeMap<ProbeId, OwnedFd>,
+    /// One for each attached probe; dropping it detaches.
+    links: BTreeMap<ProbeId, Link>,
     report: Report,
     /// What the resolver did not find, by index of the hook.
     missing: Vec<(usize, Missing)>,
     /// The modules of the last look.
     modules: Option<Modules>,
-    /// Modules that stay detached by request.
-    held: BTreeSet<String>,
+    /// Modules that stay detached by request, as they were loaded then.
+    held: BTreeMap<String, Option<u64>>,
+    /// Why nothing at all is attached.
+    stopped: Option<Missing>,
+    /// Held while the kernel times programs for us.
+    statistics: Option<OwnedFd>,
+    by_rules: ByRules,
+    /// Drivers that the rules were asked about, and what came of it.
+    asked: BTreeSet<String>,
+    resolution: String,
 }
 
 impl Tracer {
@@ -132,7 +152,12 @@ impl Tracer {
             links: BTreeMap::new(),
             missing: Vec::new(),
             modules: None,
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
+            stopped: None,
+            statistics: None,
+            by_rules: options.by_rules,
+            asked: BTreeSet::new(),
+            resolution: String::new(),
         };
         tracer.look(&kernel)?;
         drop(kernel);
@@ -147,8 +172,10 @@ impl Tracer {
     /// As [`Tracer::start`].
     pub fn refresh(&mut self) -> Result<Vec<ProbeId>, LoadError> {
         let modules = Modules::read(&self.catalogue)?;
-        // Who was detached to be unloaded and is gone may be attached again.
-        self.held.retain(|module| modules.names.contains(module));
+        // Who was detached to be unloaded, and is gone or came back, may be attached
+        // again.
+        self.held
+            .retain(|module, loaded| modules.loaded(module) && modules.identity(module) == *loaded);
         if self.modules.as_ref() == Some(&modules) {
             return Ok(Vec::new());
         }
@@ -163,32 +190,94 @@ impl Tracer {
     /// be unloaded. They stay off until the module was gone and came back, or
     /// [`Tracer::allow`]. Returns the probes taken off.
     pub fn detach(&mut self, module: Option<&str>) -> Vec<ProbeId> {
-        let mut probes = std::mem::take(&mut self.report.probes);
-        let mut off = Vec::new();
-        for probe in &mut probes {
+        let mut held: Vec<String> = module.map(ToOwned::to_owned).into_iter().collect();
+        let off = self.take_off(|probe| {
             if module.is_some_and(|m| m != probe.module) {
-                continue;
+                return None;
             }
-            if self.links.remove(&probe.id).is_some() {
-                probe.state = ProbeState::Missing(Missing::Detached(probe.module.clone()));
-                off.push(probe.id);
-            }
-            self.held.insert(probe.module.clone());
+            held.push(probe.module.clone());
+            Some(Missing::Detached(probe.module.clone()))
+        });
+        let now = Modules::read(&self.catalogue).ok();
+        let now = now.as_ref().or(self.modules.as_ref());
+        for module in held {
+            let loaded = now.and_then(|m| m.identity(&module));
+            self.held.insert(module, loaded);
         }
-        self.held.extend(module.map(ToOwned::to_owned));
-        self.report = Report::new(&self.catalogue, probes, &self.missing);
         off
     }
 
-    /// Undoes [`Tracer::detach`]; the next [`Tracer::refresh`] attaches again.
+    /// Takes every probe off, for what is told as the reason, and attaches nothing
+    /// until [`Tracer::allow`]. Returns the probes taken off.
+    pub fn stop(&mut self, why: &Missing) -> Vec<ProbeId> {
+        self.stopped = Some(why.clone());
+        self.statistics = None;
+        self.take_off(|_| Some(why.clone()))
+    }
+
+    /// For those probes that have a reason.
+    fn take_off(&mut self, mut why: impl FnMut(&Probe) -> Option<Missing>) -> Vec<ProbeId> {
+        let mut probes = std::mem::take(&mut self.report.probes);
+        let mut off = Vec::new();
+        for probe in &mut probes {
+            let Some(why) = why(probe) else { continue };
+            if self.links.remove(&probe.id).is_some() {
+                probe.state = ProbeState::Missing(why);
+                off.push(probe.id);
+            }
+        }
+        self.tell(probes);
+        off
+    }
+
+    /// Puts the report together.
+    fn tell(&mut self, probes: Vec<Probe>) {
+        self.report = Report {
+            resolution: self.resolution.clone(),
+            ..Report::new(&self.catalogue, probes, &self.missing)
+        };
+    }
+
+    /// Undoes [`Tracer::detach`] and, for all modules, [`Tracer::stop`]; the next
+    /// [`Tracer::refresh`] attaches again.
     pub fn allow(&mut self, module: Option<&str>) {
         match module {
             Some(module) => {
                 self.held.remove(module);
             }
-            None => self.held.clear(),
+            None => {
+                self.held.clear();
+                self.stopped = None;
+            }
         }
         self.modules = None;
+    }
+
+    /// Nothing is attached since [`Tracer::stop`].
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Lets the kernel time the programs, or ends that. It times *every* program of
+    /// the host meanwhile, which costs each run about two readings of a clock.
+    ///
+    /// # Errors
+    /// The kernel refuses (before 5.8, or no `CAP_SYS_ADMIN`).
+    pub fn time_programs(&mut self, on: bool) -> io::Result<()> {
+        match (on, &self.statistics) {
+            (true, None) => self.statistics = Some(sys::enable_statistics()?),
+            (true, Some(_)) => {}
+            (false, _) => self.statistics = None,
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel times programs now, for us or because somebody set
+    /// `kernel.bpf_stats_enabled`.
+    #[must_use]
+    pub fn are_programs_timed(&self) -> bool {
+        self.statistics.is_some() || host::programs_are_timed()
     }
 
     /// What is attached and why the rest is not.
@@ -203,14 +292,19 @@ impl Tracer {
     /// The kernel refused to read a map.
     pub fn counters(&self) -> Result<Counters, LoadError> {
         let mut counters = self.counters.read(self.report.probes.len())?;
+        counters.run_times = vec![RunTime::default(); counters.losses.len()];
         for (probe, link) in &self.links {
-            // A program that cannot be asked leaves its count as it is: the other
+            // A program that cannot be asked leaves its counts as they are: the other
             // counters are still exact.
-            if let (Some(losses), Ok(missed)) = (
-                counters.losses.get_mut(probe.index()),
-                sys::missed_runs(link.as_fd()),
-            ) {
-                losses.unseen = missed;
+            let Ok(figures) = sys::figures_of(link.program.as_fd()) else {
+                continue;
+            };
+            let at = probe.index();
+            if let (Some(losses), Some(run_time)) =
+                (counters.losses.get_mut(at), counters.run_times.get_mut(at))
+            {
+                losses.unseen = figures.missed;
+                *run_time = figures.run_time;
             }
         }
         Ok(counters)

@@ -19,6 +19,8 @@ pub(super) const MAX_PROBES: u32 = 512;
 
 /// The program that stands for the entries that the loader writes.
 const ENTRY: &str = "entry";
+/// The program that stands for the entries below kretprobes.
+const RETURNED: &str = "returned";
 /// The program that copies kernel memory.
 const COPY_KERNEL: &str = "copy_kernel";
 
@@ -119,18 +121,39 @@ impl Template {
         types: &Types<'_>,
         ids: &BTreeMap<Vec<u8>, u32>,
     ) -> Result<Vec<bpf_insn>, FitError> {
+        self.body(ENTRY, maps, types, ids)
+    }
+
+    /// What follows the entry below every kretprobe: `failed_return()`, which reads
+    /// types of the kernel alone.
+    pub(super) fn return_body(
+        &self,
+        maps: &MapFds,
+        kernel: &Types<'_>,
+        ids: &BTreeMap<Vec<u8>, u32>,
+    ) -> Result<Vec<bpf_insn>, FitError> {
+        self.body(RETURNED, maps, kernel, ids)
+    }
+
+    fn body(
+        &self,
+        program: &str,
+        maps: &MapFds,
+        types: &Types<'_>,
+        ids: &BTreeMap<Vec<u8>, u32>,
+    ) -> Result<Vec<bpf_insn>, FitError> {
         let bytes = cut(types, ids.values().copied())?;
         let target = Btf::parse(&bytes, Endianness::default()).map_err(fit_error)?;
         let mut object = self.object.clone();
         object.relocate_btf(&target).map_err(fit_error)?;
         self.link(&mut object, maps)?;
-        let own = function(&self.object, ENTRY)?.instructions.len();
-        let linked = &function(&object, ENTRY)?.instructions;
+        let own = function(&self.object, program)?.instructions.len();
+        let linked = &function(&object, program)?.instructions;
         linked
             .get(own..)
             .filter(|body| !body.is_empty())
             .map(<[bpf_insn]>::to_vec)
-            .ok_or_else(|| fit_error("failed() was not linked"))
+            .ok_or_else(|| fit_error(format!("what {program} calls was not linked")))
     }
 
     /// The program that copies kernel memory, which needs no layout.

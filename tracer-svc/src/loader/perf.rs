@@ -33,20 +33,37 @@ struct EventAttr {
     flags: u64,
     wakeup_events: u32,
     bp_type: u32,
-    /// `kprobe_func`: address of the function's name.
+    /// `kprobe_func`: address of the function's name; 0 where `config2` has the
+    /// function's own address.
     config1: u64,
-    /// `probe_offset`
+    /// `kprobe_addr`, or `probe_offset` behind a name.
     config2: u64,
 }
 
+/// A function, as a kretprobe finds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At<'a> {
+    /// Its name, or `module:name` where other modules have one of this name.
+    Name(&'a str),
+    /// Where it starts, which tells functions of equal name apart.
+    Address(u64),
+}
+
 /// Attaches a program to the return of a function. It ends with the descriptor.
-pub(super) fn attach_kretprobe(function: &str, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let name = CString::new(function)?;
+pub(super) fn attach_kretprobe(at: At<'_>, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let name = match at {
+        At::Name(name) => Some(CString::new(name)?),
+        At::Address(_) => None,
+    };
     let mut attr = EventAttr {
         kind: number("type", "")?,
         size: u32::try_from(size_of::<EventAttr>()).unwrap_or(0),
         config: 1_u64 << number("format/retprobe", "config:")?,
-        config1: name.as_ptr() as u64,
+        config1: name.as_ref().map_or(0, |name| name.as_ptr() as u64),
+        config2: match at {
+            At::Name(_) => 0,
+            At::Address(address) => address,
+        },
         ..EventAttr::default()
     };
     // SAFETY: `attr` and the name that it points to live through the call; pid -1

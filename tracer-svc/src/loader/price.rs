@@ -89,7 +89,7 @@ fn empty_fexit(module: &str, function: &str) -> Result<OwnedFd, LoadError> {
 fn kretprobe(function: &str) -> Result<OwnedFd, LoadError> {
     let program = sys::load_program("kretprobe", &compare(), Target::Kprobe)
         .map_err(|refusal| refused(&refusal))?;
-    perf::attach_kretprobe(function, program.as_fd())
+    perf::attach_kretprobe(perf::At::Name(function), program.as_fd())
         .map_err(|error| LoadError::Program(format!("kretprobe on {function}: {error}")))
 }
 

@@ -15,19 +15,25 @@ use aya_obj::generated::bpf_insn;
 
 use super::functions::{FunctionInfo, FunctionTypes};
 
+mod programs;
+
+pub(super) use programs::{attach_kretprobe_multi, enable_statistics, figures_of};
+
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
-const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_BTF_LOAD: libc::c_int = 18;
 const BPF_BTF_GET_FD_BY_ID: libc::c_int = 19;
 const BPF_BTF_GET_NEXT_ID: libc::c_int = 23;
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_ENABLE_STATS: libc::c_int = 32;
 
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_FEXIT: u32 = 25;
+const BPF_TRACE_KPROBE_MULTI: u32 = 42;
 
 /// As in the program's source.
 const LICENSE: &std::ffi::CStr = c"Dual BSD/GPL";
@@ -150,6 +156,8 @@ pub(super) enum Target<'a> {
     RawTracepoint,
     /// Run where a kprobe is hit; attached by a perf event.
     Kprobe,
+    /// Run where one of a link's kprobes is hit.
+    KprobeMulti,
 }
 
 /// One bpf(2) call. The result is a descriptor or 0.
@@ -253,6 +261,10 @@ fn load(
         }
         Target::RawTracepoint => attr.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
         Target::Kprobe => attr.prog_type = BPF_PROG_TYPE_KPROBE,
+        Target::KprobeMulti => {
+            attr.prog_type = BPF_PROG_TYPE_KPROBE;
+            attr.expected_attach_type = BPF_TRACE_KPROBE_MULTI;
+        }
     }
     let error = match bpf_fd(BPF_PROG_LOAD, &mut attr) {
         Ok(fd) => return Ok(fd),
@@ -323,43 +335,6 @@ pub(super) fn run_once(program: BorrowedFd<'_>, argument: u64) -> io::Result<u32
     };
     bpf(BPF_PROG_TEST_RUN, &mut attr)?;
     Ok(attr.retval)
-}
-
-/// Bytes of `struct bpf_prog_info` and `struct bpf_link_info` that are asked for.
-const INFO_BYTES: usize = 224;
-/// Offset of `prog_id` in `struct bpf_link_info`.
-const LINK_PROG_ID: usize = 8;
-/// Offset of `recursion_misses` in `struct bpf_prog_info`.
-const PROG_RECURSION_MISSES: usize = 208;
-
-/// How often the kernel did not run a link's program, because another task was
-/// preempted inside it on the same processor (`recursion_misses`).
-pub(super) fn missed_runs(link: BorrowedFd<'_>) -> io::Result<u64> {
-    let link_info = info(link)?;
-    let mut by_id = GetId {
-        id: u32_at(&link_info, LINK_PROG_ID),
-        ..GetId::default()
-    };
-    let program = bpf_fd(BPF_PROG_GET_FD_BY_ID, &mut by_id)?;
-    let program_info = info(program.as_fd())?;
-    let mut missed = [0; 8];
-    missed.copy_from_slice(&program_info[PROG_RECURSION_MISSES..PROG_RECURSION_MISSES + 8]);
-    Ok(u64::from_ne_bytes(missed))
-}
-
-fn info(fd: BorrowedFd<'_>) -> io::Result<[u8; INFO_BYTES]> {
-    let mut out = [0_u8; INFO_BYTES];
-    let mut attr = Info {
-        bpf_fd: raw(fd),
-        info_len: count(INFO_BYTES),
-        info: out.as_mut_ptr() as u64,
-    };
-    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
-    Ok(out)
-}
-
-fn u32_at(bytes: &[u8; INFO_BYTES], at: usize) -> u32 {
-    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The kernel's own description of one module's types.
@@ -458,16 +433,6 @@ mod tests {
         assert!(size_of::<ProgLoad>() <= size_of::<bpf_attr>());
         assert_eq!(offset_of!(TestRun, ctx_in), 48);
         assert_eq!(offset_of!(BtfInfo, kernel_btf), 28);
-    }
-
-    #[test]
-    fn what_is_read_of_a_program_stands_where_the_kernel_has_it() {
-        use aya_obj::generated::{bpf_link_info, bpf_prog_info};
-        assert_eq!(offset_of!(bpf_link_info, prog_id), LINK_PROG_ID);
-        assert_eq!(
-            offset_of!(bpf_prog_info, recursion_misses),
-            PROG_RECURSION_MISSES
-        );
     }
 
     #[test]

@@ -3,15 +3,17 @@
 //!
 //! A pure function of [`KernelView`]: nothing here reads a file or the kernel.
 
+mod chosen;
 mod plan;
 mod report;
 mod symbols;
 mod tables;
 
+pub use chosen::{Chosen, ChosenHook, checked_text, extend, is_checked};
 pub use plan::{KernelView, ModuleView, Plan, Planned, resolve};
 pub use report::{HookReport, HookState, Report};
 pub use symbols::{Symbol, Symbols};
-pub use tables::{DriverFunction, ReadKernel, find_by_prototype, find_tables};
+pub use tables::{DriverFunction, ReadKernel, find_by_name, find_by_prototype, find_tables};
 
 use crate::arguments::Readable;
 use crate::catalogue::{Hook, Role};
@@ -27,6 +29,9 @@ pub enum Found {
     /// Its prototype is that of the operation and its name ends like it; used
     /// where the table cannot be read.
     Prototype,
+    /// Its name ends like the operation; used where the table cannot be read and
+    /// the driver has no BTF.
+    Symbol,
 }
 
 /// How a probe is attached.
@@ -34,9 +39,9 @@ pub enum Found {
 pub enum Mechanism {
     /// A BPF trampoline on the function's exit.
     Fexit,
-    /// A kretprobe, where there is no BTF. Not built by this version.
+    /// A kretprobe of a perf event, where a trampoline cannot be.
     Kretprobe,
-    /// One kretprobe for many functions. Not built by this version.
+    /// The same by a link of kretprobes, where the kernel has such.
     KretprobeMulti,
 }
 
@@ -72,9 +77,26 @@ pub enum Missing {
     /// The module carries no BTF (out-of-tree builds usually skip it).
     #[error("module {0} has no BTF")]
     NoBtf(String),
+    /// The module's BTF cannot be used: of a newer kind, or of another kernel.
+    #[error("the BTF of module {module} cannot be used ({error})")]
+    BrokenBtf {
+        /// Kernel module.
+        module: String,
+        /// What is wrong with it.
+        error: String,
+    },
     /// ftrace does not list the function, so that nothing can be attached.
     #[error("{0} is not traceable (not in available_filter_functions)")]
     NotTraceable(String),
+    /// Two functions of the module have this name: which of them the kernel would
+    /// hook cannot be told.
+    #[error("{module} has several functions called {function}")]
+    Ambiguous {
+        /// Kernel module.
+        module: String,
+        /// Function name.
+        function: String,
+    },
     /// The driver does not have the operation.
     #[error("driver {module} has no operation {operation}")]
     NoOperation {
@@ -99,6 +121,9 @@ pub enum Missing {
     /// Taken off by request, so that the module can be unloaded.
     #[error("detached from {0} by request")]
     Detached(String),
+    /// Everything was taken off because the tracer cost its host too much.
+    #[error("detached: budget passed ({0})")]
+    BudgetPassed(String),
 }
 
 /// State of one probe.
@@ -129,6 +154,8 @@ pub struct Probe {
     pub role: Role,
     /// Attached or why not.
     pub state: ProbeState,
+    /// Where a kretprobe serves: why no fexit program does.
+    pub not_by_fexit: Option<Missing>,
     /// What its records tell of the call's arguments, and why the rest is absent.
     pub arguments: Vec<Readable>,
 }

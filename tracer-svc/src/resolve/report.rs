@@ -42,6 +42,9 @@ pub struct Report {
     pub hooks: Vec<HookReport>,
     /// Probes.
     pub probes: Vec<Probe>,
+    /// How the catalogue was fitted to a kernel that it was not checked on; empty:
+    /// it was checked on this one.
+    pub resolution: String,
 }
 
 impl Report {
@@ -67,7 +70,11 @@ impl Report {
                 hook_report(hook, &own, lacks)
             })
             .collect();
-        Self { hooks, probes }
+        Self {
+            hooks,
+            probes,
+            resolution: String::new(),
+        }
     }
 
     /// The probe of a record; none only for a record of another run.
@@ -134,12 +141,19 @@ impl fmt::Display for Report {
                 if let ProbeState::Attached(mechanism) = &probe.state {
                     let function = format!("{}:{}", probe.module, probe.function);
                     let how = mechanism_name(*mechanism);
-                    writeln!(f, "  {function:<62} {how:<6} {}", found_name(probe.found))?;
+                    let found = found_name(probe.found);
+                    writeln!(f, "  {function:<62} {how:<6} {found}")?;
+                    if let Some(why) = &probe.not_by_fexit {
+                        writeln!(f, "    no fexit: {why}")?;
+                    }
                 }
             }
             for gap in &hook.gaps {
                 writeln!(f, "  not: {gap}")?;
             }
+        }
+        if !self.resolution.is_empty() {
+            writeln!(f, "{}", self.resolution)?;
         }
         writeln!(
             f,
@@ -178,5 +192,6 @@ fn found_name(found: Found) -> &'static str {
         Found::Name => "by name",
         Found::OpsTable => "from ib_device_ops",
         Found::Prototype => "by prototype and name",
+        Found::Symbol => "by name of the symbol",
     }
 }

@@ -93,6 +93,41 @@ impl Symbols {
             .map(|s| s.name.as_str())
     }
 
+    /// Copies of the function under another name that return what it returns:
+    /// the compiler changed how they take arguments (`.isra`, `.constprop`). A
+    /// `.part` is only a piece of the function, and `.cold` none at all.
+    pub fn clones<'s>(&'s self, module: &str, name: &'s str) -> impl Iterator<Item = &'s str> {
+        self.of(module)
+            .iter()
+            .filter(|s| s.is_function())
+            .filter_map(move |s| {
+                let suffix = s.name.strip_prefix(name)?.strip_prefix('.')?;
+                let mut words = suffix.split('.').filter(|w| w.parse::<u32>().is_err());
+                words
+                    .all(|word| matches!(word, "isra" | "constprop"))
+                    .then_some(s.name.as_str())
+            })
+    }
+
+    /// Two functions of the module have this name.
+    #[must_use]
+    pub fn is_ambiguous(&self, module: &str, function: &str) -> bool {
+        let named = |s: &&Symbol| s.is_function() && s.name == function;
+        self.of(module).iter().filter(named).nth(1).is_some()
+    }
+
+    /// Where a function begins; none where addresses are hidden, or two functions
+    /// of the module have this name.
+    #[must_use]
+    pub fn address(&self, module: &str, function: &str) -> Option<u64> {
+        let mut found = self
+            .of(module)
+            .iter()
+            .filter(|s| s.is_function() && s.name == function && s.address != 0);
+        let one = found.next()?;
+        found.next().is_none().then_some(one.address)
+    }
+
     /// Addresses are hidden (`kptr_restrict`, or no `CAP_SYSLOG`).
     #[must_use]
     pub fn hidden(&self) -> bool {
@@ -138,6 +173,8 @@ ffffffff81000000 T _text
 ffffffffc0001000 t rxe_create_qp\t[rdma_rxe]
 ffffffffc0002000 r rxe_dev_ops\t[rdma_rxe]
 ffffffffc0003000 t rxe_modify_qp.isra.0\t[rdma_rxe]
+ffffffffc0003800 t rxe_modify_qp.part.0\t[rdma_rxe]
+ffffffffc0003900 t rxe_modify_qp.constprop.0.cold\t[rdma_rxe]
 ffffffffc0004000 t other\t[dummy]
 junk
 ";
@@ -146,7 +183,7 @@ junk
     fn only_symbols_of_the_wanted_modules_are_kept() {
         let modules = BTreeSet::from(["rdma_rxe".to_owned()]);
         let symbols = Symbols::read(TEXT.as_bytes(), &modules).unwrap();
-        assert_eq!(symbols.of("rdma_rxe").len(), 3);
+        assert_eq!(symbols.of("rdma_rxe").len(), 5);
         assert!(symbols.of("dummy").is_empty());
         assert!(symbols.has_function("rdma_rxe", "rxe_create_qp"));
         assert!(!symbols.has_function("rdma_rxe", "rxe_dev_ops"));
@@ -155,6 +192,13 @@ junk
             Some("rxe_modify_qp.isra.0")
         );
         assert!(!symbols.hidden());
+        let clones: Vec<&str> = symbols.clones("rdma_rxe", "rxe_modify_qp").collect();
+        assert_eq!(clones, ["rxe_modify_qp.isra.0"]);
+        assert_eq!(
+            symbols.address("rdma_rxe", "rxe_create_qp"),
+            Some(0xffff_ffff_c000_1000)
+        );
+        assert_eq!(symbols.address("rdma_rxe", "other"), None);
     }
 
     #[test]

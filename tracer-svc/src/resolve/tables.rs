@@ -71,12 +71,12 @@ impl<'v> Functions<'v> {
             modules: BTreeMap::new(),
         };
         for module in modules {
-            let Some(types) = module.types else { continue };
-            out.modules.insert(module.name, types);
             for symbol in symbols.of(module.name).iter().filter(|s| s.is_function()) {
                 out.by_address
                     .insert(symbol.address, (module.name, symbol.name.as_str()));
             }
+            let Some(types) = module.types else { continue };
+            out.modules.insert(module.name, types);
             for function in types.own_functions() {
                 let (name, id) = function?;
                 out.ids.insert((module.name, name), id);
@@ -85,13 +85,21 @@ impl<'v> Functions<'v> {
         Ok(out)
     }
 
-    /// The function at an address, when its prototype is the wanted one.
-    fn at(&self, address: u64, signature: &str) -> Result<Option<(&'v str, &'v str)>, BtfError> {
+    /// The function at an address, when its prototype is the wanted one. Of a module
+    /// without BTF every function is taken, when `untyped` says so.
+    fn at(
+        &self,
+        address: u64,
+        signature: &str,
+        untyped: bool,
+    ) -> Result<Option<(&'v str, &'v str)>, BtfError> {
         let Some((module, function)) = self.by_address.get(&address).copied() else {
             return Ok(None);
         };
-        let id = self.ids.get(&(module, function.as_bytes()));
-        let (Some(types), Some(id)) = (self.modules.get(module), id) else {
+        let Some(types) = self.modules.get(module) else {
+            return Ok(untyped.then_some((module, function)));
+        };
+        let Some(id) = self.ids.get(&(module, function.as_bytes())) else {
             return Ok(None);
         };
         Ok((signature_of(types, *id)? == signature).then_some((module, function)))
@@ -113,14 +121,17 @@ pub fn find_tables(
         return Ok(out);
     }
     let functions = Functions::new(modules, symbols)?;
+    // A driver without BTF was built against the struct of those that have it.
+    let others = modules.iter().find_map(|m| m.types.zip(m.ops_struct));
     for module in modules.iter().filter(|m| m.may_be_driver) {
-        let (Some(types), Some(table)) = (module.types, module.ops_struct) else {
+        let Some((types, table)) = module.types.zip(module.ops_struct).or(others) else {
             continue;
         };
+        let untyped = module.types.is_none();
         let layout = layout(&types, table, operations)?;
         for address in candidates(symbols.of(module.name), layout.bytes) {
             let Some(bytes) = read(address) else { continue };
-            for (place, (owner, function)) in accept(&layout, &bytes, &functions)? {
+            for (place, (owner, function)) in accept(&layout, &bytes, &functions, untyped)? {
                 out.push(DriverFunction {
                     operation: place.operation.clone(),
                     driver: module.name.to_owned(),
@@ -159,6 +170,7 @@ fn accept<'l, 'v>(
     layout: &'l Layout,
     bytes: &[u8],
     functions: &Functions<'v>,
+    untyped: bool,
 ) -> Result<Accepted<'l, 'v>, BtfError> {
     let mut found = Vec::new();
     for place in &layout.places {
@@ -168,14 +180,54 @@ fn accept<'l, 'v>(
             .map(u64::from_ne_bytes);
         match word {
             Some(0) => {}
-            Some(address) => match functions.at(address, &place.signature)? {
+            Some(address) => match functions.at(address, &place.signature, untyped)? {
                 Some(function) => found.push((place, function)),
                 None => return Ok(Vec::new()),
             },
             None => return Ok(Vec::new()),
         }
     }
+    // Where prototypes do not tell a table from another struct of functions, names
+    // do: most of a driver's functions are called like their operation.
+    let named = |(place, (_, function)): &&(&Place, (&str, &str))| {
+        is_named_like(function, &place.operation)
+    };
+    if untyped && found.iter().filter(named).count() * 2 <= found.len() {
+        return Ok(Vec::new());
+    }
     Ok(found)
+}
+
+/// `mlx5_ib_create_ah` is called like `create_user_ah`.
+fn is_named_like(function: &str, operation: &str) -> bool {
+    let plain = operation.replacen("_user_", "_", 1);
+    [operation, &plain].iter().any(|name| {
+        function
+            .strip_suffix(*name)
+            .is_some_and(|before| before.ends_with('_'))
+    })
+}
+
+/// Finds a driver's functions by their names alone: where it has no BTF and its
+/// table cannot be read, as nothing describes `struct ib_device_ops`. Of several
+/// the shortest is taken.
+#[must_use]
+pub fn find_by_name(driver: &str, symbols: &Symbols, operations: &[&str]) -> Vec<DriverFunction> {
+    let mut out: Vec<DriverFunction> = Vec::new();
+    for operation in operations {
+        let named = symbols
+            .of(driver)
+            .iter()
+            .filter(|s| s.is_function() && is_named_like(&s.name, operation))
+            .min_by_key(|s| s.name.len());
+        out.extend(named.map(|symbol| DriverFunction {
+            operation: (*operation).to_owned(),
+            driver: driver.to_owned(),
+            module: driver.to_owned(),
+            function: symbol.name.clone(),
+        }));
+    }
+    out
 }
 
 /// Finds a driver's functions without reading memory: by prototype, and by name

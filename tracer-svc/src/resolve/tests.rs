@@ -161,6 +161,7 @@ impl Kernel {
             .iter()
             .map(|(name, module)| ModuleView {
                 name,
+                broken: None,
                 types: module
                     .as_ref()
                     .map(|(blob, _)| Types::split(&self.base, blob)),
@@ -297,7 +298,11 @@ fn the_report_says_how_each_hook_is_served_and_why_one_is_not() {
             function: planned.function.clone(),
             found: planned.found,
             role: planned.role,
-            state: ProbeState::Attached(Mechanism::Fexit),
+            state: match &planned.not_by_fexit {
+                Some(_) => ProbeState::Attached(Mechanism::Kretprobe),
+                None => ProbeState::Attached(Mechanism::Fexit),
+            },
+            not_by_fexit: planned.not_by_fexit.clone(),
             arguments: Vec::new(),
         })
         .collect();
@@ -323,6 +328,7 @@ fn a_refused_function_leaves_its_reason_in_the_report() {
         found: planned.found,
         role: planned.role,
         state: ProbeState::Missing(refused.clone()),
+        not_by_fexit: None,
         arguments: Vec::new(),
     };
     let report = Report::new(&catalogue, vec![probe], &[]);
@@ -388,4 +394,119 @@ fn a_newer_member_of_the_table_serves_the_same_hook() {
     );
     assert_eq!(hooked(&[pd.clone(), kernels]).0, ["rxe_dealloc_pd"]);
     assert_eq!(hooked(&[pd]), (Vec::new(), true));
+}
+
+/// (function, why not by fexit) of a module's probes.
+fn by_return(plan: &Plan, module: &str) -> Vec<(String, Option<Missing>)> {
+    let of_module = plan.probes.iter().filter(|p| p.module == module);
+    of_module
+        .map(|p| (p.function.clone(), p.not_by_fexit.clone()))
+        .collect()
+}
+
+#[test]
+fn a_copy_that_the_compiler_made_is_served_by_its_return() {
+    let copies = "\
+0000000000003000 t ib_resolve_eth_dmac.isra.0\t[ib_core]
+0000000000003100 t ib_resolve_eth_dmac.constprop.1.isra.0\t[ib_core]
+0000000000003200 t ib_resolve_eth_dmac.part.0\t[ib_core]
+0000000000003300 t ib_umem_get.constprop.0\t[ib_uverbs]
+";
+    let kernel = kernel(copies);
+    let (catalogue, plan) = kernel.plan(&[]);
+    let suffixed = |function: &str, symbol: &str| Missing::Suffixed {
+        function: function.to_owned(),
+        symbol: symbol.to_owned(),
+    };
+    let why = suffixed("ib_resolve_eth_dmac", "ib_resolve_eth_dmac.isra.0");
+    let of_core = by_return(&plan, "ib_core");
+    assert_eq!(
+        of_core[1..],
+        [
+            ("ib_resolve_eth_dmac.isra.0".to_owned(), Some(why.clone())),
+            (
+                "ib_resolve_eth_dmac.constprop.1.isra.0".to_owned(),
+                Some(why)
+            ),
+        ]
+    );
+    assert_eq!(plan.probes.last().unwrap().address, Some(0x3100));
+    // A substitute with a fexit program tells more than a copy without arguments.
+    assert_eq!(of_core[0], ("ib_umem_get_desc".to_owned(), None));
+    let umem = catalogue.hooks.iter().position(|h| h.name == "memory.umem");
+    let told = suffixed("ib_umem_get", "ib_umem_get.constprop.0");
+    assert!(plan.missing.contains(&(umem.unwrap(), told)));
+
+    // A piece of a function returns only a part of what it returns.
+    let piece = "0000000000003200 t ib_resolve_eth_dmac.part.0\t[ib_core]\n";
+    let (_, plan) = self::kernel(piece).plan(&[]);
+    assert_eq!(by_return(&plan, "ib_core").len(), 1);
+}
+
+#[test]
+fn a_driver_without_btf_is_served_by_its_table_or_its_names() {
+    let no_btf = Some(Missing::NoBtf("rdma_rxe".to_owned()));
+    let expected = [
+        ("rxe_alloc_pd".to_owned(), no_btf.clone()),
+        ("rxe_reg_user_mr".to_owned(), no_btf),
+    ];
+    let mut kernel = kernel(KALLSYMS);
+    kernel.modules.insert("rdma_rxe", None);
+    // The struct's layout is that of the other drivers.
+    let tables = kernel.tables(&memory());
+    let (catalogue, plan) = kernel.plan(&tables);
+    assert_eq!(by_return(&plan, "rdma_rxe"), expected);
+    let of_rxe = |p: &&Planned| p.module == "rdma_rxe";
+    assert!(
+        plan.probes
+            .iter()
+            .filter(of_rxe)
+            .all(|p| p.found == Found::OpsTable)
+    );
+    assert_eq!(catalogue.hooks[1].name, "driver.alloc_pd");
+
+    let (_, plan) = kernel.plan(&[]);
+    assert_eq!(by_return(&plan, "rdma_rxe"), expected);
+    assert!(
+        plan.probes
+            .iter()
+            .filter(of_rxe)
+            .all(|p| p.found == Found::Symbol)
+    );
+}
+
+#[test]
+fn the_catalogue_says_how_a_function_without_btf_tells_an_error() {
+    let mut kernel = kernel(KALLSYMS);
+    kernel.modules.insert("rdma_rxe", None);
+    let text = CATALOGUE.replace(
+        "operation = \"reg_user_mr\"",
+        "operation = \"reg_user_mr\"\nreturns = \"pointer\"",
+    );
+    let (_, plan) = kernel.plan_of(&text, &[]);
+    let returns: Vec<_> = plan
+        .probes
+        .iter()
+        .filter(|p| p.module == "rdma_rxe")
+        .map(|p| p.prototype.returns)
+        .collect();
+    use crate::btf::ReturnKind;
+    assert_eq!(returns, [ReturnKind::Int, ReturnKind::Pointer]);
+}
+
+#[test]
+fn a_name_that_stands_twice_in_a_module_is_not_hooked() {
+    let twice = "0000000000009000 t ib_uverbs_alloc_pd\t[ib_uverbs]\n".repeat(2);
+    let kernel = kernel(&twice);
+    let (_, plan) = kernel.plan(&[]);
+    let ambiguous = Missing::Ambiguous {
+        module: "ib_uverbs".to_owned(),
+        function: "ib_uverbs_alloc_pd".to_owned(),
+    };
+    assert!(plan.missing.contains(&(0, ambiguous)), "{plan:#?}");
+    assert!(
+        plan.probes
+            .iter()
+            .all(|p| p.function != "ib_uverbs_alloc_pd")
+    );
 }

@@ -10,6 +10,7 @@ use rdmesh_proto::tracer::v1 as wire;
 
 use super::probe_report::probe_report;
 use crate::chain::Marks;
+use crate::cost::Cost;
 use crate::counters::Counters;
 use crate::resolve::{ProbeState, Report};
 use crate::snapshot::Made;
@@ -41,6 +42,7 @@ struct State {
     co_signals_left_out: u64,
     undecoded: u64,
     refused: u64,
+    cost: Cost,
 }
 
 impl Figures {
@@ -57,13 +59,20 @@ impl Figures {
     #[must_use]
     pub fn probe_report(&self) -> wire::ProbeReport {
         let state = self.lock();
-        probe_report(
+        let report = probe_report(
             &state.report,
             &state.counters,
             &state.drivers,
             &self.kernel_release,
             state.resolved_at,
-        )
+        );
+        wire::ProbeReport {
+            cost: Some(wire::TracerCost {
+                process_cpu_share: state.cost.process,
+                probes_cpu_share: state.cost.probes,
+            }),
+            ..report
+        }
     }
 
     pub(super) fn publish(
@@ -111,6 +120,10 @@ impl Figures {
         self.lock().refused += processes;
     }
 
+    pub(super) fn count_cost(&self, cost: Cost) {
+        self.lock().cost = cost;
+    }
+
     pub(super) fn count_undecoded(&self) {
         self.lock().undecoded += 1;
     }
@@ -124,6 +137,7 @@ impl Figures {
     pub fn register(&self, meter: &Meter) {
         self.register_probes(meter);
         self.register_losses(meter);
+        self.register_cost(meter);
         let figures = self.clone();
         meter
             .u64_observable_counter("rdmesh.tracer.messages")
@@ -198,6 +212,41 @@ impl Figures {
                 }
                 if other > 0 {
                     observer.observe(other, &[KeyValue::new("function", "other")]);
+                }
+            })
+            .build();
+    }
+
+    fn register_cost(&self, meter: &Meter) {
+        let figures = self.clone();
+        meter
+            .f64_observable_gauge("rdmesh.tracer.cpu.share")
+            .with_description(
+                "What the tracer takes of one CPU: its process, and its probes where the kernel \
+                 timed them",
+            )
+            .with_callback(move |observer| {
+                let cost = figures.lock().cost;
+                observer.observe(cost.process, &[KeyValue::new("part", "process")]);
+                if let Some(probes) = cost.probes {
+                    observer.observe(probes, &[KeyValue::new("part", "probes")]);
+                }
+            })
+            .build();
+        let figures = self.clone();
+        meter
+            .f64_observable_gauge("rdmesh.tracer.probe.run_time")
+            .with_unit("ns")
+            .with_description(
+                "Mean time of one run of a probe, where the kernel timed it, by function",
+            )
+            .with_callback(move |observer| {
+                let state = figures.lock();
+                for (timed, probe) in state.counters.run_times.iter().zip(&state.report.probes) {
+                    if let Some(mean) = timed.mean_ns() {
+                        observer
+                            .observe(mean, &[KeyValue::new("function", probe.function.clone())]);
+                    }
                 }
             })
             .build();

@@ -2,6 +2,7 @@
 
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerService;
 use rdmesh_proto::tracer::v1::{
+    AttachProbesRequest, AttachProbesResponse, DetachProbesRequest, DetachProbesResponse,
     GetProbeReportRequest, GetProbeReportResponse, WatchFailuresRequest, WatchFailuresResponse,
 };
 use rdmesh_services::shutdown::Closing;
@@ -11,6 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::feed::{Feed, Subscription};
 use super::figures::Figures;
+use super::orders::{NotDone, Orders, Wish};
 
 /// Answers on their way to one watcher; the feed holds those behind.
 const IN_FLIGHT: usize = 8;
@@ -20,19 +22,38 @@ const IN_FLIGHT: usize = 8;
 pub struct Tracer {
     figures: Figures,
     feed: Feed,
+    orders: Orders,
     ending: Closing,
 }
 
 impl Tracer {
-    /// `ending` ends the streams.
+    /// `ending` ends the streams; `orders` reach the pipeline.
     #[must_use]
-    pub fn new(figures: Figures, feed: Feed, ending: Closing) -> Self {
+    pub fn new(figures: Figures, feed: Feed, orders: Orders, ending: Closing) -> Self {
         Self {
             figures,
             feed,
+            orders,
             ending,
         }
     }
+}
+
+/// An empty name means all modules.
+fn module(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn status(why: &NotDone) -> Status {
+    match why {
+        NotDone::NoProbe { .. } => Status::not_found(why.to_string()),
+        NotDone::Refused(_) => Status::failed_precondition(why.to_string()),
+        NotDone::Ending => Status::unavailable(why.to_string()),
+    }
+}
+
+fn number(probes: usize) -> u32 {
+    u32::try_from(probes).unwrap_or(u32::MAX)
 }
 
 #[tonic::async_trait]
@@ -43,6 +64,30 @@ impl TracerService for Tracer {
     ) -> Result<Response<GetProbeReportResponse>, Status> {
         Ok(Response::new(GetProbeReportResponse {
             report: Some(self.figures.probe_report()),
+        }))
+    }
+
+    async fn detach_probes(
+        &self,
+        request: Request<DetachProbesRequest>,
+    ) -> Result<Response<DetachProbesResponse>, Status> {
+        let wish = Wish::Detach(module(&request.get_ref().module));
+        let done = self.orders.give(wish).await.map_err(|why| status(&why))?;
+        Ok(Response::new(DetachProbesResponse {
+            detached: number(done.probes),
+            report: Some(done.report),
+        }))
+    }
+
+    async fn attach_probes(
+        &self,
+        request: Request<AttachProbesRequest>,
+    ) -> Result<Response<AttachProbesResponse>, Status> {
+        let wish = Wish::Attach(module(&request.get_ref().module));
+        let done = self.orders.give(wish).await.map_err(|why| status(&why))?;
+        Ok(Response::new(AttachProbesResponse {
+            attached: number(done.probes),
+            report: Some(done.report),
         }))
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use crate::counters::Counters;
 use crate::loader::{Events, LoadError, Tracer};
 use crate::record::{DecodeError, Event};
-use crate::resolve::Report;
+use crate::resolve::{Missing, Report};
 
 /// Events and counters of the hooked functions.
 pub trait Kernel: Send {
@@ -30,6 +30,27 @@ pub trait Kernel: Send {
     /// # Errors
     /// As when the tracer starts.
     fn refresh(&mut self) -> Result<bool, LoadError>;
+
+    /// Lets the kernel time the programs, or ends that.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn time_programs(&mut self, on: bool) -> io::Result<()>;
+
+    /// The kernel times programs now, for us or for somebody else.
+    fn are_programs_timed(&self) -> bool;
+
+    /// Takes every probe off until [`Kernel::allow`] without a module.
+    fn stop(&mut self, why: &Missing);
+
+    /// Every probe was taken off by [`Kernel::stop`].
+    fn is_stopped(&self) -> bool;
+
+    /// Takes the probes off one module, or off all; returns how many.
+    fn detach(&mut self, module: Option<&str>) -> usize;
+
+    /// Lets one module, or all, be attached again by the next refresh.
+    fn allow(&mut self, module: Option<&str>);
 }
 
 /// The running kernel.
@@ -68,5 +89,29 @@ impl Kernel for LiveKernel {
         let before = self.tracer.report().clone();
         self.tracer.refresh()?;
         Ok(*self.tracer.report() != before)
+    }
+
+    fn time_programs(&mut self, on: bool) -> io::Result<()> {
+        self.tracer.time_programs(on)
+    }
+
+    fn are_programs_timed(&self) -> bool {
+        self.tracer.are_programs_timed()
+    }
+
+    fn stop(&mut self, why: &Missing) {
+        self.tracer.stop(why);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.tracer.is_stopped()
+    }
+
+    fn detach(&mut self, module: Option<&str>) -> usize {
+        self.tracer.detach(module).len()
+    }
+
+    fn allow(&mut self, module: Option<&str>) {
+        self.tracer.allow(module);
     }
 }

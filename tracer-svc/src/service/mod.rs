@@ -2,10 +2,12 @@
 //! tracer's own gRPC service, and its metrics.
 
 mod arguments;
+mod cost;
 mod feed;
 mod figures;
 mod grpc;
 mod kernel;
+mod orders;
 mod pipeline;
 mod probe_report;
 mod run;
@@ -19,6 +21,7 @@ pub use feed::{Feed, FeedFull, SUBSCRIBER_EVENTS, SUBSCRIBERS, Subscription};
 pub use figures::Figures;
 pub use grpc::Tracer as TracerGrpc;
 pub use kernel::{Kernel, LiveKernel};
+pub use orders::{Done, NotDone, Order, Orders, Wish, orders};
 pub use pipeline::{Outputs, Pipeline, Settings};
 pub use probe_report::{obstacle, probe_report};
 pub use run::{SETTLE, SLOW_SCAN, run};

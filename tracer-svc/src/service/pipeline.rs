@@ -10,6 +10,8 @@ use super::figures::Figures;
 use super::kernel::Kernel;
 use crate::catalogue::{ExpectedRules, Layer};
 use crate::chain::{Assembler, Chain, Places};
+use crate::config::CostConfig;
+use crate::cost::{Meter, Reading};
 use crate::counters::Counters;
 use crate::host::{Devices, Inventories, Roots, driver_names, scan};
 use crate::identity::{Cgroups, Hierarchy, ProcessReader, Registry, Who};
@@ -25,6 +27,10 @@ const EVENTS_AT_ONCE: usize = 1024;
 /// ring by then, and a storm that refills it while it is read must not keep the
 /// snapshot from leaving. A ring of the largest size holds 190 goes.
 const GOES_BEFORE_SNAPSHOT: usize = 256;
+
+/// Time after which the report is sent again although nothing changed: its counts
+/// and its cost grow old at the collector. Ten kilobytes in ten minutes.
+const REPORT_AGAIN_NS: u64 = 600_000_000_000;
 
 /// Where messages go.
 pub trait Outputs: Send {
@@ -58,6 +64,10 @@ pub struct Settings {
     pub feed: Feed,
     /// Metrics, and what the gRPC service answers.
     pub figures: Figures,
+    /// What the tracer may cost.
+    pub cost: CostConfig,
+    /// Reads the CPU time of this process, nanoseconds.
+    pub process_ns: Box<dyn Fn() -> u64 + Send>,
 }
 
 /// The state between events and messages.
@@ -67,7 +77,12 @@ pub struct Pipeline<K, O> {
     roots: Roots,
     clock: Box<dyn Fn() -> ClockPair + Send>,
     feed: Feed,
-    figures: Figures,
+    pub(super) figures: Figures,
+    pub(super) meter: Meter,
+    pub(super) process_ns: Box<dyn Fn() -> u64 + Send>,
+    pub(super) statistics_refused: bool,
+    /// When the report is sent again although nothing changed, on the boot clock.
+    report_again_ns: u64,
     registry: Registry,
     places: Places,
     assembler: Assembler,
@@ -75,7 +90,7 @@ pub struct Pipeline<K, O> {
     maker: Maker,
     devices: Devices,
     inventories: Inventories,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// A record named a device that the last scan did not see.
     unknown_device: bool,
     /// Processes with a refused job id that were told already.
@@ -91,6 +106,11 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         );
         let cgroups = Cgroups::new(Hierarchy::mounted(&settings.roots.proc));
         let started = (settings.clock)();
+        let reading = Reading {
+            boot_ns: started.boottime_ns,
+            process_ns: (settings.process_ns)(),
+            ..Reading::default()
+        };
         let mut pipeline = Self {
             places: Places::of_report(kernel.report()),
             kernel,
@@ -99,6 +119,10 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             clock: settings.clock,
             feed: settings.feed,
             figures: settings.figures,
+            meter: Meter::new(settings.cost.statistics, settings.cost.budget(), reading),
+            process_ns: settings.process_ns,
+            statistics_refused: false,
+            report_again_ns: started.boottime_ns.saturating_add(REPORT_AGAIN_NS),
             registry: Registry::new(processes, cgroups),
             assembler: Assembler::new(settings.rules),
             aggregate: Aggregate::default(),
@@ -148,6 +172,12 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             Err(error) => tracing::warn!(%error, "counters could not be read"),
         }
         let clock = (self.clock)();
+        self.weigh(clock.boottime_ns);
+        if clock.boottime_ns >= self.report_again_ns {
+            self.report_again_ns = clock.boottime_ns.saturating_add(REPORT_AGAIN_NS);
+            self.publish();
+            self.outputs.push(self.figures.probe_report().into());
+        }
         let mut stale = Vec::new();
         let drops = self.counters.records_dropped();
         self.assembler
@@ -171,15 +201,20 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     pub fn refresh(&mut self) {
         match self.kernel.refresh() {
             Ok(true) => {
-                self.places = Places::of_report(self.kernel.report());
                 self.scan_host();
-                self.send_report();
+                self.places_changed();
             }
             Ok(false) => self.scan_host(),
             Err(error) => {
                 tracing::warn!(%error, "probes could not be refreshed; trying again with the next scan")
             }
         }
+    }
+
+    /// The report changed: for the places of records, and for those who read it.
+    pub(super) fn places_changed(&mut self) {
+        self.places = Places::of_report(self.kernel.report());
+        self.send_report();
     }
 
     /// Reads the host's inventory and sends it when it changed.

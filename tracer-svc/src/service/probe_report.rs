@@ -4,7 +4,7 @@ use prost_types::Timestamp;
 use rdmesh_proto::tracer::v1 as wire;
 
 use crate::catalogue::{Group, Hook, Layer};
-use crate::counters::Counters;
+use crate::counters::{Counters, RunTime};
 use crate::record::ProbeId;
 use crate::resolve::{Found, HookReport, HookState, Mechanism, Missing, Probe, ProbeState, Report};
 use crate::snapshot::{layer, module, object, verb};
@@ -40,6 +40,8 @@ pub fn probe_report(
         logical_attached: u32::try_from(attached).unwrap_or(u32::MAX),
         logical_total: u32::try_from(thirteen().count()).unwrap_or(u32::MAX),
         obstacle: obstacle(report),
+        resolution: report.resolution.clone(),
+        ..wire::ProbeReport::default()
     }
 }
 
@@ -54,12 +56,15 @@ pub fn obstacle(report: &Report) -> String {
         HookState::Missing(reasons) => reasons.as_slice(),
         _ => &[],
     });
+    let taken_off = |m: &&Missing| matches!(m, Missing::BudgetPassed(_) | Missing::Detached(_));
     let waits = |m: &&Missing| matches!(m, Missing::ModuleNotLoaded(_) | Missing::NoDriver);
     match reasons
         .clone()
-        .find(|m| !waits(m))
+        .find(taken_off)
+        .or_else(|| reasons.clone().find(|m| !waits(m)))
         .or_else(|| reasons.next())
     {
+        Some(stopped @ Missing::BudgetPassed(_)) => stopped.to_string(),
         Some(reason) if !waits(&reason) => format!("no probe is attached: {reason}"),
         _ => "no RDMA module is loaded; probes attach by themselves when one appears (modprobe \
               ib_uverbs and the NIC's driver, such as mlx5_ib)"
@@ -88,7 +93,10 @@ fn rows(rows: &mut Vec<wire::Probe>, hook: &HookReport, report: &Report, counter
         let (function, module) = place_of(missing);
         let same_module = module.is_empty() || module == main_module;
         let same_function = function.is_empty() || function == main_function;
-        replaced && same_module && same_function && !matches!(missing, Missing::Detached(_))
+        replaced
+            && same_module
+            && same_function
+            && !matches!(missing, Missing::Detached(_) | Missing::BudgetPassed(_))
     };
     let mut told = Vec::new();
     for probe in hook.probes.iter().filter_map(|id| report.probe(*id)) {
@@ -144,9 +152,12 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
         ProbeState::Attached(mechanism) => (
             wire::ProbeState::Attached,
             Some(attach_kind(*mechanism)),
-            String::new(),
+            probe
+                .not_by_fexit
+                .as_ref()
+                .map_or_else(String::new, |why| format!("no fexit: {why}")),
         ),
-        ProbeState::Missing(missing @ Missing::Detached(_)) => {
+        ProbeState::Missing(missing @ (Missing::Detached(_) | Missing::BudgetPassed(_))) => {
             (wire::ProbeState::Detached, None, missing.to_string())
         }
         ProbeState::Missing(missing) => (wire::ProbeState::Missing, None, missing.to_string()),
@@ -167,6 +178,8 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
             .losses
             .get(probe.id.index())
             .map_or(0, |l| l.unseen),
+        runs_timed: run_time(probe, counters).runs,
+        run_time_ns: run_time(probe, counters).ns,
         arguments: probe
             .arguments
             .iter()
@@ -184,6 +197,11 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
         },
         ..row_of(&probe.hook)
     }
+}
+
+fn run_time(probe: &Probe, counters: &Counters) -> RunTime {
+    let of_probe = counters.run_times.get(probe.id.index());
+    of_probe.copied().unwrap_or_default()
 }
 
 /// Events are not failures and have no errno.
@@ -219,6 +237,7 @@ fn found_by(probe: &Probe) -> String {
         Found::Name => "by name".to_owned(),
         Found::OpsTable => format!("ib_device_ops of {}", probe.module),
         Found::Prototype => "by prototype and name".to_owned(),
+        Found::Symbol => "by name of the symbol".to_owned(),
     }
 }
 
@@ -233,7 +252,9 @@ fn main_place(hook: &Hook) -> (String, String) {
 
 fn place_of(missing: &Missing) -> (String, String) {
     match missing {
-        Missing::NoFunction { module, function } => (function.clone(), module.clone()),
+        Missing::NoFunction { module, function } | Missing::Ambiguous { module, function } => {
+            (function.clone(), module.clone())
+        }
         Missing::Suffixed { function, .. } | Missing::Refused { function, .. } => {
             (function.clone(), String::new())
         }
@@ -243,10 +264,11 @@ fn place_of(missing: &Missing) -> (String, String) {
         Missing::NoOperation { module, operation } => {
             (format!("(driver's {operation})"), module.clone())
         }
-        Missing::ModuleNotLoaded(module) | Missing::NoBtf(module) | Missing::Detached(module) => {
-            (String::new(), module.clone())
-        }
-        Missing::NoDriver => (String::new(), String::new()),
+        Missing::ModuleNotLoaded(module)
+        | Missing::NoBtf(module)
+        | Missing::BrokenBtf { module, .. }
+        | Missing::Detached(module) => (String::new(), module.clone()),
+        Missing::NoDriver | Missing::BudgetPassed(_) => (String::new(), String::new()),
     }
 }
 
@@ -269,11 +291,13 @@ fn reason_of(missing: &Missing) -> wire::MissingReason {
         Missing::NoFunction { .. } => wire::MissingReason::NoSuchFunction,
         Missing::Suffixed { .. } => wire::MissingReason::ChangedByCompiler,
         Missing::NotDescribed(_) => wire::MissingReason::NotDescribed,
-        Missing::NoBtf(_) => wire::MissingReason::NoBtf,
+        Missing::NoBtf(_) | Missing::BrokenBtf { .. } => wire::MissingReason::NoBtf,
+        Missing::Ambiguous { .. } => wire::MissingReason::Ambiguous,
         Missing::NotTraceable(_) => wire::MissingReason::NotTraceable,
         Missing::NoOperation { .. } => wire::MissingReason::DriverHasNoOperation,
         Missing::NoReturnValue(_) => wire::MissingReason::NoReturnValue,
         Missing::Refused { .. } => wire::MissingReason::RefusedByKernel,
         Missing::Detached(_) => wire::MissingReason::Detached,
+        Missing::BudgetPassed(_) => wire::MissingReason::BudgetPassed,
     }
 }

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use rdmesh_services::shutdown::Closing;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::kernel::Kernel;
+use super::orders::Order;
 use super::pipeline::{Outputs, Pipeline};
 use super::uevents::Uevents;
 
@@ -23,6 +25,7 @@ pub async fn run<K: Kernel, O: Outputs>(
     mut pipeline: Pipeline<K, O>,
     interval: Duration,
     mut uevents: Option<Uevents>,
+    mut orders: Option<mpsc::Receiver<Order>>,
     closing: Closing,
 ) {
     let mut ticks = interval_at(Instant::now() + interval, interval);
@@ -46,6 +49,10 @@ pub async fn run<K: Kernel, O: Outputs>(
                     pipeline.refresh();
                 }
             }
+            order = next_order(&mut orders), if orders.is_some() => match order {
+                Some(order) => pipeline.obey(order),
+                None => orders = None,
+            },
             _ = scans.tick() => pipeline.refresh(),
             () = sleep_until(refresh_at.unwrap_or_else(Instant::now)), if refresh_at.is_some() => {
                 refresh_at = None;
@@ -72,6 +79,13 @@ pub async fn run<K: Kernel, O: Outputs>(
         }
     }
     pipeline.end();
+}
+
+async fn next_order(orders: &mut Option<mpsc::Receiver<Order>>) -> Option<Order> {
+    match orders {
+        Some(orders) => orders.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn hear(uevents: &mut Option<Uevents>) -> std::io::Result<()> {

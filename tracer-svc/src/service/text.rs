@@ -30,8 +30,10 @@ pub fn report_table(report: &ProbeReport) -> String {
         report.kernel_release,
         or_none(&report.drivers.join(", "))
     );
-    if !report.obstacle.is_empty() {
-        let _ = writeln!(text, "{}", report.obstacle);
+    for line in [&report.obstacle, &report.resolution] {
+        if !line.is_empty() {
+            let _ = writeln!(text, "{line}");
+        }
     }
     text.push('\n');
     for row in &rows {
@@ -117,6 +119,8 @@ pub fn report_json(report: &ProbeReport) -> Value {
             "unseen": p.unseen,
             "arguments": p.arguments,
             "arguments_absent": p.arguments_absent,
+            "runs_timed": p.runs_timed,
+            "run_time_ns": p.run_time_ns,
         })
     };
     json!({
@@ -126,6 +130,7 @@ pub fn report_json(report: &ProbeReport) -> Value {
         "logical_attached": report.logical_attached,
         "logical_total": report.logical_total,
         "obstacle": report.obstacle,
+        "resolution": report.resolution,
     })
 }
 

@@ -37,10 +37,12 @@ fn report() -> Report {
         role: crate::catalogue::Role::Main,
         found: Found::Name,
         state: ProbeState::Attached(Mechanism::Fexit),
+        not_by_fexit: None,
         arguments: Vec::new(),
     })
     .collect();
     Report {
+        resolution: String::new(),
         hooks: Vec::new(),
         probes,
     }
@@ -272,6 +274,7 @@ fn nothing_failed_is_a_heartbeat() {
 fn counters(errno: u64, cgroup: u64, drops: u64) -> Counters {
     let none = ProbeLosses::default();
     Counters {
+        run_times: Vec::new(),
         by_errno: vec![ErrorCount {
             probe: ProbeId(2),
             errno: 14,

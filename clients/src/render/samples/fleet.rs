@@ -118,6 +118,7 @@ pub(crate) fn probes() -> HostProbes {
         logical_attached: 12,
         logical_total: 13,
         obstacle: String::new(),
+        ..tracer::ProbeReport::default()
     };
     wire::GetHostProbesResponse {
         host: "gpu-01".into(),

@@ -2,10 +2,12 @@
 //! costs most of a cold build.
 
 mod arguments;
+mod attached;
 mod end_to_end;
 mod guest;
 mod layouts;
 mod odd;
+mod probes;
 mod schedulers;
 mod select;
 mod selection;

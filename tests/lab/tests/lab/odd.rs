@@ -340,6 +340,52 @@ async fn a_tracer_ends_and_begins_again() -> Result<()> {
     assert_eq!(second.iter().map(|row| row.count).sum::<u64>(), 5);
     let first = rows(&lab, "job_id = 'first'").await?;
     assert_eq!(first.iter().map(|row| row.count).sum::<u64>(), 7);
+    budget_passed(&lab, &mut host).await.context("budget")
+}
+
+/// A tracer that costs more than it may takes its probes off, says so where people
+/// look, and comes back when it is told to.
+async fn budget_passed(lab: &Lab, host: &mut TracedHost) -> Result<()> {
+    let exit = host.stop_tracer(SIGTERM, LIMIT).await?;
+    assert_eq!(exit.code, Some(0), "{}", exit.stderr.to_lossy());
+    let path = "/etc/rdmesh/tracer.toml";
+    let before = host.read_file(path).await?.to_lossy();
+    // The least that there is: attaching alone does not count, a storm does.
+    let budget = "statistics = \"always\"\nbudget_percent = 1\nbudget_seconds = 5";
+    let config = before.replace("budget_percent = 0", budget);
+    assert_ne!(config, before, "the lab sets no budget");
+    host.write_file(path, config, 0o644).await?;
+    host.restart_tracer().await?;
+    let report = until::some("the budget passed", LIMIT, || async {
+        let storm = Verbs::new("reg-mr-efault").count(2_000);
+        fail(host, &Task::of("storm"), storm).await?;
+        let report = host.probe_report().await.unwrap_or_default();
+        Ok(report.obstacle.contains("budget").then_some(report))
+    })
+    .await?;
+    assert!(
+        report.obstacle.starts_with("detached: budget passed ("),
+        "{}",
+        report.obstacle
+    );
+    assert_eq!(report.logical_attached, 0);
+    assert!(report.cost.is_some_and(|cost| cost.process_cpu_share > 0.0));
+    let log = host.tracer_log().await?;
+    assert!(log.contains("detached: budget passed"), "{log}");
+    until::holds("rdmesh probes tells it", SEEN, || async {
+        let shown = lab.rdmesh(&["probes", host.name()]).await?;
+        Ok(String::from_utf8_lossy(&shown.stdout).contains("detached: budget passed"))
+    })
+    .await?;
+    until::holds("no program is left", LIMIT, || async {
+        Ok(host.bpf_programs().await?.is_empty())
+    })
+    .await?;
+    // It lives on, and puts them back when it is told to.
+    let told = host.exec(&["/usr/bin/tracer-svc", "attach"]).await?;
+    let told = told.stdout.to_lossy();
+    assert!(told.contains("logical hooks are served"), "{told}");
+    assert!(!host.bpf_programs().await?.is_empty());
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The tracer alone on real kernels: each failure leaves the chain that the kernel's
 //! own functions form, and a job's task is named although it exits at once.
 
+use crate::attached;
 use anyhow::{Context, Result, bail, ensure};
 use rdmesh_guest::Exec;
 use rdmesh_lab::chains::{self, Expected};
@@ -136,6 +137,10 @@ async fn check(host: &Host, watch: &Watch, expected: &Expected) -> Result<()> {
 async fn every_chain(kernel: Kernel) -> Result<()> {
     let plan = HostPlan {
         own_programs: vec!["tracer-svc".into()],
+        modules: attached::vendors(kernel)
+            .iter()
+            .map(|&driver| driver.to_owned())
+            .collect(),
         ..HostPlan::default()
     };
     let host = Host::boot("gpu-01", kernel, &plan, Progress::Quiet).await?;
@@ -169,6 +174,10 @@ async fn every_chain(kernel: Kernel) -> Result<()> {
 
     host.kill(watch.pid, SIGINT).await?;
     assert_eq!(host.wait(watch.pid, LIMIT).await?.code, Some(0));
+    attached::by_rules(&host).await.context("by rules")?;
+    attached::to_every_driver(&host, kernel)
+        .await
+        .context("every driver")?;
     host.power_off().await
 }
 

@@ -1,5 +1,6 @@
 //! The pipeline with events that a test makes.
 
+mod cost;
 mod played;
 mod sockets;
 

@@ -9,6 +9,7 @@ use rdmesh_services::uplink::Item;
 use tokio::sync::Notify;
 
 use crate::catalogue::{Catalogue, ExpectedRules};
+use crate::config::CostConfig;
 use crate::counters::{Counters, ErrorCount, ProbeLosses};
 use crate::host::Roots;
 use crate::loader::LoadError;
@@ -36,6 +37,7 @@ pub(super) fn report() -> Report {
         role: crate::catalogue::Role::Main,
         found,
         state: ProbeState::Attached(Mechanism::Fexit),
+        not_by_fexit: None,
         arguments: Vec::new(),
     };
     let served = |id: u16, hook: &str| HookReport {
@@ -45,6 +47,7 @@ pub(super) fn report() -> Report {
         gaps: Vec::new(),
     };
     Report {
+        resolution: String::new(),
         probes: vec![
             probe(
                 UMEM,
@@ -149,6 +152,9 @@ pub(super) struct PlayedState {
     events: VecDeque<Event>,
     pub(super) counters: Counters,
     pub(super) after_refresh: Option<Report>,
+    pub(super) timed: bool,
+    /// What was done to the probes, in order.
+    pub(super) done: Vec<String>,
 }
 
 impl Played {
@@ -181,6 +187,22 @@ impl Played {
     }
 }
 
+impl Played {
+    fn take_off(&mut self, module: Option<&str>, why: &Missing) -> usize {
+        let mut probes = std::mem::take(&mut self.report.probes);
+        let mut off = 0;
+        for probe in &mut probes {
+            let attached = matches!(probe.state, ProbeState::Attached(_));
+            if attached && module.is_none_or(|m| m == probe.module) {
+                probe.state = ProbeState::Missing(why.clone());
+                off += 1;
+            }
+        }
+        self.report = Report::new(&Catalogue::built_in().unwrap(), probes, &[]);
+        off
+    }
+}
+
 impl Kernel for Played {
     async fn ready(&mut self) -> io::Result<()> {
         self.woken.notified().await;
@@ -206,6 +228,40 @@ impl Kernel for Played {
             self.report = found;
         }
         Ok(changed)
+    }
+
+    fn time_programs(&mut self, on: bool) -> io::Result<()> {
+        self.state.lock().unwrap().timed = on;
+        Ok(())
+    }
+
+    fn are_programs_timed(&self) -> bool {
+        self.state.lock().unwrap().timed
+    }
+
+    fn stop(&mut self, why: &Missing) {
+        self.state.lock().unwrap().done.push("stop".to_owned());
+        self.take_off(None, why);
+    }
+
+    fn is_stopped(&self) -> bool {
+        let done = &self.state.lock().unwrap().done;
+        done.last().is_some_and(|last| last == "stop")
+    }
+
+    fn detach(&mut self, module: Option<&str>) -> usize {
+        let done = format!("detach {}", module.unwrap_or("all"));
+        self.state.lock().unwrap().done.push(done);
+        let why = Missing::Detached(module.unwrap_or("all").to_owned());
+        self.take_off(module, &why)
+    }
+
+    fn allow(&mut self, module: Option<&str>) {
+        let mut state = self.state.lock().unwrap();
+        state
+            .done
+            .push(format!("allow {}", module.unwrap_or("all")));
+        state.after_refresh = Some(report());
     }
 }
 
@@ -236,5 +292,7 @@ pub(super) fn settings(root: &std::path::Path) -> Settings {
         rules: ExpectedRules::built_in().unwrap(),
         feed: Feed::default(),
         figures: Figures::new("6.1.0-test"),
+        cost: CostConfig::default(),
+        process_ns: Box::new(|| 0),
     }
 }

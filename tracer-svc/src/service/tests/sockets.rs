@@ -10,7 +10,10 @@ use rdmesh_proto::common::v1::AgentKind;
 use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use rdmesh_proto::tracer::v1::watch_failures_response::Event as Watched;
-use rdmesh_proto::tracer::v1::{GetProbeReportRequest, ProbeState, Snapshot, WatchFailuresRequest};
+use rdmesh_proto::tracer::v1::{
+    AttachProbesRequest, DetachProbesRequest, GetProbeReportRequest, ProbeState, Snapshot,
+    WatchFailuresRequest,
+};
 use rdmesh_services::host::clock_pair;
 use rdmesh_services::server::{Server, ServerConfig, bind};
 use rdmesh_services::shutdown::{Closing, channel};
@@ -23,7 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::played::{Played, failing_call, identity, report, settings};
 use crate::service::pipeline::{Pipeline, Settings};
-use crate::service::{TracerGrpc, failure_line, run};
+use crate::service::{TracerGrpc, failure_line, orders, run};
 
 /// No test waits longer for something that should happen at once.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -75,7 +78,7 @@ async fn next_snapshot(seen: &mut mpsc::Receiver<ReportRequest>) -> Snapshot {
     loop {
         match next_item(seen).await {
             report_request::Item::Snapshot(snapshot) => return snapshot,
-            report_request::Item::Heartbeat(_) => {}
+            report_request::Item::Heartbeat(_) | report_request::Item::ProbeReport(_) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -108,9 +111,11 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
         ..settings(root.path())
     };
     let mut server = Server::new();
+    let (orders_in, orders_out) = orders();
     let service = TracerGrpc::new(
         settings.figures.clone(),
         settings.feed.clone(),
+        orders_in,
         server.ending(),
     );
     server.add(TracerServiceServer::new(service));
@@ -118,7 +123,13 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     let address = serve(server, closing.clone()).await;
     let kernel = Played::new(report());
     let pipeline = Pipeline::start(kernel.clone(), uplink.handle(), settings);
-    let tracing = tokio::spawn(run(pipeline, Duration::from_millis(50), None, closing));
+    let tracing = tokio::spawn(run(
+        pipeline,
+        Duration::from_millis(50),
+        None,
+        Some(orders_out),
+        closing,
+    ));
 
     let mut client = TracerServiceClient::connect(format!("http://{address}"))
         .await
@@ -167,6 +178,25 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     );
     assert_eq!(failure.cgroup_path, "/work/demo");
     assert_eq!(next_snapshot(&mut seen).await.chains.unwrap().count, [1]);
+
+    let detached = client
+        .detach_probes(DetachProbesRequest {
+            module: "rdma_rxe".to_owned(),
+        })
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(detached.detached, 1);
+    let states = detached.report.unwrap().probes;
+    let of_driver = states.iter().find(|p| p.module == "rdma_rxe").unwrap();
+    assert_eq!(of_driver.state(), ProbeState::Detached);
+    let slip = client.detach_probes(DetachProbesRequest {
+        module: "mlx9_ib".to_owned(),
+    });
+    let slip = slip.await.unwrap_err();
+    assert!(slip.message().contains("ib_core, ib_uverbs"), "{slip:?}");
+    let back = client.attach_probes(AttachProbesRequest::default());
+    assert_eq!(back.await.unwrap().into_inner().attached, 1);
 
     // What fails right before the end is still sent, and the stream ends.
     kernel.fail(failing_call(clock_pair().boottime_ns));

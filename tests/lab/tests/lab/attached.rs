@@ -1,0 +1,122 @@
+//! Which hooks are attached, how and to what, with every driver that the kernel has
+//! loaded: no hardware is needed for that. A hook that is missing says why.
+
+use anyhow::{Context, Result, ensure};
+use rdmesh_guest::{Command, Exec};
+use rdmesh_lab::host::Host;
+use rdmesh_lab::kernels::Kernel;
+use serde::Deserialize;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Drivers of Debian's kernels beside soft-RoCE. bnxt_re and mana_ib came to its
+/// configuration with 6.12.
+pub(crate) fn vendors(kernel: Kernel) -> &'static [&'static str] {
+    match kernel {
+        Kernel::V6_1 => &["mlx5_ib", "irdma"],
+        Kernel::V6_12 | Kernel::V7_3 => &["mlx5_ib", "irdma", "bnxt_re", "mana_ib"],
+    }
+}
+
+/// Of `tracer-svc probes --output json`.
+#[derive(Debug, Deserialize)]
+struct Told {
+    probes: Vec<Row>,
+    logical_attached: u32,
+    logical_total: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    hook: String,
+    function: String,
+    module: String,
+    layer: String,
+    logical: bool,
+    state: String,
+    attached_by: String,
+    reason: String,
+}
+
+/// As on a kernel that the catalogue was not checked on.
+pub(crate) async fn by_rules(host: &Host) -> Result<()> {
+    let always = "probes.by_rules=always";
+    let argv = ["--set", always, "probes", "--output", "json"];
+    let argv = [&["/usr/bin/tracer-svc"][..], &argv].concat();
+    let told = host.exec(&argv).await?.stdout.to_lossy();
+    let told: serde_json::Value = serde_json::from_str(&told)?;
+    let resolution = told["resolution"].as_str().context("no resolution")?;
+    println!("{resolution}");
+    ensure!(
+        resolution.contains("; with rdma_rxe the rules ") && !resolution.contains("could not"),
+        "{resolution}"
+    );
+    Ok(())
+}
+
+/// Loads every driver and looks what is attached.
+pub(crate) async fn to_every_driver(host: &Host, kernel: Kernel) -> Result<()> {
+    let drivers = vendors(kernel);
+    for driver in drivers {
+        let name = (*driver).to_owned();
+        host.done(Command::LoadModule { name }).await?;
+    }
+    let argv = ["/usr/bin/tracer-svc", "probes", "--output", "json"];
+    let exec = Exec {
+        argv: argv.map(str::to_owned).to_vec(),
+        ..Exec::default()
+    };
+    let exit = host.run(exec, LIMIT).await?;
+    ensure!(exit.code == Some(0), "{}", exit.stderr.to_lossy());
+    let told: Told = serde_json::from_str(&exit.stdout.to_lossy())?;
+    let table = table(&told);
+    println!("{table}");
+    ensure!(
+        (told.logical_attached, told.logical_total) == (13, 13),
+        "{} of {} logical hooks",
+        told.logical_attached,
+        told.logical_total
+    );
+    for driver in drivers.iter().copied().chain(["rdma_rxe"]) {
+        no_silence(&told, driver)?;
+    }
+    insta::assert_snapshot!(format!("attached_{}", kernel.series()), table);
+    Ok(())
+}
+
+/// Each logical hook of the driver's layer is attached in it or says why it is not.
+fn no_silence(told: &Told, driver: &str) -> Result<()> {
+    let of_layer = |r: &&Row| r.logical && r.layer == "driver";
+    for hook in told.probes.iter().filter(of_layer).map(|r| &r.hook) {
+        let told = told.probes.iter().any(|row| {
+            let attached = row.state == "attached" && row.module == driver;
+            row.hook == *hook && (attached || row.reason.contains(driver))
+        });
+        ensure!(told, "{hook} of {driver} is missing and nothing says why");
+    }
+    Ok(())
+}
+
+fn table(told: &Told) -> String {
+    let mut out = format!(
+        "{} of {} logical hooks\n",
+        told.logical_attached, told.logical_total
+    );
+    for row in &told.probes {
+        let line = format!(
+            "{}{} {} {} {}:{} {}",
+            row.hook,
+            if row.logical { "" } else { " +" },
+            row.state,
+            row.attached_by,
+            row.module,
+            row.function,
+            row.reason
+        );
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let _ = writeln!(out, "{}", words.join(" "));
+    }
+    out
+}

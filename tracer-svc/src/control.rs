@@ -1,0 +1,119 @@
+//! Orders for the tracer that runs on this host, by its own service: `tracer-svc
+//! detach` and `tracer-svc attach`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
+use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest};
+use rdmesh_services::server::ListenAddress;
+use tonic::transport::Endpoint;
+
+use crate::service::Wish;
+
+/// Longest wait for the answer: putting all probes on takes a second, and five on a
+/// machine that has much else to do.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens.
+    #[error(
+        "no tracer answers at {address} ({error}); see `systemctl status tracer-svc`, or name its \
+         address with --listen"
+    )]
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// What the system said.
+        error: tonic::transport::Error,
+    },
+    /// It says no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Where a tracer that listens there is reached from this host.
+fn dialled(listen: &ListenAddress) -> String {
+    let ListenAddress::Tcp(address) = listen else {
+        return listen.to_string();
+    };
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}
+
+/// Has the tracer of this host do it; gives what it did, for people.
+///
+/// # Errors
+/// [`ControlError`].
+pub async fn order(listen: &ListenAddress, wish: Wish) -> Result<String, ControlError> {
+    let address = dialled(listen);
+    let unreachable = |error| ControlError::Unreachable {
+        address: address.clone(),
+        error,
+    };
+    let channel = Endpoint::from_shared(address.clone())
+        .map_err(unreachable)?
+        .timeout(LIMIT)
+        .connect()
+        .await
+        .map_err(unreachable)?;
+    let mut tracer = TracerServiceClient::new(channel);
+    let refused = |status: tonic::Status| ControlError::Refused(status.message().to_owned());
+    match wish {
+        Wish::Detach(module) => {
+            let request = DetachProbesRequest {
+                module: module.clone().unwrap_or_default(),
+            };
+            let done = tracer.detach_probes(request).await.map_err(refused)?;
+            Ok(detached(module.as_deref(), done.into_inner().detached))
+        }
+        Wish::Attach(module) => {
+            let request = AttachProbesRequest {
+                module: module.clone().unwrap_or_default(),
+            };
+            let done = tracer.attach_probes(request).await.map_err(refused)?;
+            let report = done.get_ref().report.clone().unwrap_or_default();
+            let (served, of) = (report.logical_attached, report.logical_total);
+            let probes = done.get_ref().attached;
+            Ok(format!(
+                "{probes} probes attached; {served} of {of} logical hooks are served\n"
+            ))
+        }
+    }
+}
+
+fn detached(module: Option<&str>, probes: u32) -> String {
+    let what = module.unwrap_or("all RDMA modules");
+    let back = module.map_or_else(String::new, |module| format!(" {module}"));
+    format!(
+        "{probes} probes taken off {what}, which can be unloaded now. They come back when the \
+         module is loaded again, or by: tracer-svc attach{back}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tracer_that_listens_everywhere_is_dialled_here() {
+        let dial = |listen: &str| dialled(&listen.parse().unwrap());
+        assert_eq!(dial("0.0.0.0:7401"), "http://127.0.0.1:7401");
+        assert_eq!(dial("[::]:7401"), "http://[::1]:7401");
+        assert_eq!(dial("10.1.2.3:9"), "http://10.1.2.3:9");
+        assert_eq!(dial("unix:/run/t.sock"), "unix:/run/t.sock");
+    }
+
+    #[tokio::test]
+    async fn without_a_tracer_the_address_is_told() {
+        let listen = "127.0.0.1:1".parse().unwrap();
+        let error = order(&listen, Wish::Attach(None)).await.unwrap_err();
+        assert!(error.to_string().contains("http://127.0.0.1:1"), "{error}");
+    }
+}
