@@ -94,7 +94,7 @@ pub struct Probe {
     pub state: ProbeState,
     /// By which means.
     pub attached_by: Option<AttachKind>,
-    /// Why it is missing, or what replaced it.
+    /// Why it is missing, what replaced it, or why it is not attached by fexit.
     pub reason: Option<String>,
     /// Why it is missing, for programs.
     pub missing_because: Vec<MissingReason>,
@@ -111,10 +111,31 @@ pub struct Probe {
     pub arguments: Vec<String>,
     /// What they should tell and cannot on this kernel, with the reason.
     pub arguments_absent: Vec<String>,
+    /// Runs that the kernel timed since the probe was attached.
+    pub runs_timed: u64,
+    /// Time of all of them, nanoseconds.
+    pub run_time_ns: u64,
+}
+
+impl Probe {
+    /// Mean time of a run, nanoseconds; none where none was timed.
+    #[must_use]
+    pub fn mean_run_ns(&self) -> Option<u64> {
+        self.run_time_ns.checked_div(self.runs_timed)
+    }
+}
+
+/// What a tracer takes of its host, as shares of one CPU: 0.01 is one percent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TracerCost {
+    /// Of its process, over the last minute or what its budget is set to.
+    pub process_cpu_share: f64,
+    /// Of its programs in the kernel, in the last interval that the kernel timed.
+    pub probes_cpu_share: Option<f64>,
 }
 
 /// The probes of one host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostProbes {
     /// Which host.
     pub host: String,
@@ -132,6 +153,10 @@ pub struct HostProbes {
     pub logical_total: u32,
     /// What keeps all probes away.
     pub obstacle: Option<String>,
+    /// How the catalogue was fitted to a kernel that it was not checked on.
+    pub resolution: Option<String>,
+    /// What the tracer costs there; absent: it did not say.
+    pub cost: Option<TracerCost>,
     /// What is odd about the report.
     pub marks: Vec<String>,
     /// Every hook of the catalogue.
@@ -159,6 +184,17 @@ impl From<tracer::Probe> for Probe {
             found_by: text(p.found_by),
             arguments: p.arguments,
             arguments_absent: p.arguments_absent,
+            runs_timed: p.runs_timed,
+            run_time_ns: p.run_time_ns,
+        }
+    }
+}
+
+impl From<tracer::TracerCost> for TracerCost {
+    fn from(cost: tracer::TracerCost) -> TracerCost {
+        TracerCost {
+            process_cpu_share: cost.process_cpu_share,
+            probes_cpu_share: cost.probes_cpu_share,
         }
     }
 }
@@ -177,6 +213,8 @@ impl TryFrom<wire::GetHostProbesResponse> for HostProbes {
             logical_attached: report.logical_attached,
             logical_total: report.logical_total,
             obstacle: text(report.obstacle),
+            resolution: text(report.resolution),
+            cost: report.cost.map(Into::into),
             marks: answer.marks,
             probes: report.probes.into_iter().map(Into::into).collect(),
         })

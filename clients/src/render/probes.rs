@@ -2,7 +2,7 @@
 
 use rdmesh_client::Moment;
 use rdmesh_client::model::Layer;
-use rdmesh_client::model::probe::{AttachKind, HostProbes, Probe, ProbeState};
+use rdmesh_client::model::probe::{AttachKind, HostProbes, Probe, ProbeState, TracerCost};
 
 use unicode_width::UnicodeWidthStr;
 
@@ -11,7 +11,7 @@ use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
 use super::{Ink, Style, ago, note, unseen};
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Column::fixed("STATE"),
     Column::fixed("LAYER").cheap(1),
     Column::name("HOOK").dear(2),
@@ -21,6 +21,7 @@ const COLUMNS: [Column; 10] = [
     Column::number("FAILING\nRETURNS").dear(0),
     Column::number("DROPPED\nRECORDS").dear(1),
     Column::number("UNSEEN\nCALLS").dear(3),
+    Column::number("NS A\nRUN").cheap(3),
     Column::prose("WHY", 24),
 ];
 
@@ -36,6 +37,14 @@ pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
         let text = wrap(&printable(obstacle), "Obstacle: ", style.prose_columns());
         out.push_str(&style.paint(Ink::Bad, text.trim_end()));
         out.push('\n');
+    }
+    if let Some(resolution) = &host.resolution {
+        let text = wrap(&printable(resolution), "Resolved: ", style.prose_columns());
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    if let Some(cost) = &host.cost {
+        out.push_str(&wrap(&cost_text(cost), "Cost: ", style.prose_columns()));
     }
     for mark in &host.marks {
         let text = wrap(&printable(mark), "note: ", style.prose_columns());
@@ -67,6 +76,27 @@ pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
         out.push_str(&note(UNSEEN_NOTE, style));
     }
     out
+}
+
+fn cost_text(cost: &TracerCost) -> String {
+    let process = format!("{} of a CPU by tracer-svc", percent(cost.process_cpu_share));
+    match cost.probes_cpu_share {
+        Some(probes) => format!(
+            "{process}, {} by its probes when the kernel last timed them",
+            percent(probes)
+        ),
+        None => format!("{process}; its probes were not timed yet"),
+    }
+}
+
+/// Two digits: the tracer at rest is below a hundredth of a percent.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        0.0 => "0 %".to_owned(),
+        tiny if tiny < 0.01 => "less than 0.01 %".to_owned(),
+        _ => format!("{percent:.2} %"),
+    }
 }
 
 fn heading(host: &HostProbes, style: &Style, now: Moment) -> String {
@@ -150,7 +180,7 @@ fn depth(layer: Layer) -> u8 {
     }
 }
 
-fn row(probe: &Probe) -> [Cell; 10] {
+fn row(probe: &Probe) -> [Cell; 11] {
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     let ink = match probe.state {
         ProbeState::Attached => Ink::Good,
@@ -182,6 +212,11 @@ fn row(probe: &Probe) -> [Cell; 10] {
         probe.failures.to_string().into(),
         drops,
         unseen(probe.unseen),
+        probe
+            .mean_run_ns()
+            .map(|ns| ns.to_string())
+            .unwrap_or_default()
+            .into(),
         why(probe).into(),
     ]
 }
@@ -267,6 +302,33 @@ mod tests {
             vec!["gid_type: struct ib_gid_attr has no member gid_type".to_owned()];
         let shown = text(&host, &Style::PLAIN, samples::now());
         assert!(shown.contains("cannot read gid_type: struct"), "{shown}");
+    }
+
+    #[test]
+    fn shares_are_told_as_percent() {
+        let shown: Vec<String> = [0.0, 0.000_01, 0.0304, 1.5].map(percent).into();
+        assert_eq!(shown, ["0 %", "less than 0.01 %", "3.04 %", "150.00 %"]);
+        let untimed = TracerCost {
+            process_cpu_share: 0.01,
+            probes_cpu_share: None,
+        };
+        assert_eq!(
+            cost_text(&untimed),
+            "1.00 % of a CPU by tracer-svc; its probes were not timed yet"
+        );
+    }
+
+    #[test]
+    fn a_kernel_outside_the_matrix_is_told() {
+        let host = HostProbes {
+            resolution: Some("kernel 5.14.0 is of no series \u{1b}".to_owned()),
+            ..samples::probes()
+        };
+        let shown = text(&host, &Style::PLAIN, samples::now());
+        assert!(
+            shown.contains("\nResolved: kernel 5.14.0 is of no series \\x1b\n"),
+            "{shown}"
+        );
     }
 
     #[test]

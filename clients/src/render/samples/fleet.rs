@@ -73,8 +73,12 @@ pub(crate) fn probes() -> HostProbes {
     };
     let driver = tracer::Probe {
         found_by: "ib_device_ops of rdma_rxe".into(),
+        attached_by: tracer::AttachKind::KretprobeMulti.into(),
+        reason: "no fexit: module rdma_rxe has no BTF".into(),
         failures: 100_000,
         drops: 51_200,
+        runs_timed: 40_000,
+        run_time_ns: 11_360_000,
         ..probe(
             "driver.reg_mr",
             "rxe_reg_user_mr",
@@ -85,8 +89,8 @@ pub(crate) fn probes() -> HostProbes {
     let extra = tracer::Probe {
         logical: false,
         state: tracer::ProbeState::Replaced.into(),
-        attached_by: tracer::AttachKind::Kretprobe.into(),
-        reason: "modify_qp.isra.0 has no BTF; a kretprobe serves".into(),
+        attached_by: tracer::AttachKind::Unspecified.into(),
+        reason: "served by ib_core:modify_qp_v2; ib_uverbs has no function modify_qp".into(),
         ..probe(
             "core.modify_qp",
             "modify_qp",
@@ -118,7 +122,11 @@ pub(crate) fn probes() -> HostProbes {
         logical_attached: 12,
         logical_total: 13,
         obstacle: String::new(),
-        ..tracer::ProbeReport::default()
+        cost: Some(tracer::TracerCost {
+            process_cpu_share: 0.0021,
+            probes_cpu_share: Some(0.000_04),
+        }),
+        resolution: String::new(),
     };
     wire::GetHostProbesResponse {
         host: "gpu-01".into(),
