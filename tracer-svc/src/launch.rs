@@ -29,6 +29,7 @@ use crate::service::{
     Feed, Figures, Kernel, LiveKernel, Outputs, Pipeline, Settings, TracerGrpc, Uevents, Wish,
     failure_json, failure_line, orders, report_json, report_table, run,
 };
+use crate::signals::{Rules, RulesError};
 
 /// For those who watch: they are there and see what it costs.
 const UNLIMITED: CostConfig = CostConfig {
@@ -58,6 +59,9 @@ pub enum LaunchError {
     /// The embedded catalogue is broken.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// The embedded rules of co-signals are broken.
+    #[error(transparent)]
+    Signals(#[from] RulesError),
     /// The system refused something else.
     #[error("{what}: {error}")]
     System {
@@ -176,6 +180,7 @@ pub fn settings(cost: CostConfig) -> Result<Settings, LaunchError> {
         roots: Roots::default(),
         clock: Box::new(clock_pair),
         rules: ExpectedRules::built_in()?,
+        signal_rules: Rules::built_in()?,
         feed: Feed::default(),
         figures,
         cost,

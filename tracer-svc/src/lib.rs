@@ -23,4 +23,5 @@ pub mod record;
 pub mod resolve;
 pub mod select;
 pub mod service;
+pub mod signals;
 pub mod snapshot;

@@ -70,6 +70,24 @@ impl Devices {
         self.by_name.get(name)
     }
 
+    /// The device that a line names: itself, its network device, or its place on the PCI bus.
+    #[must_use]
+    pub fn named_in(&self, line: &str) -> Option<&str> {
+        let words = line.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '(' | ')'));
+        let mut words = words
+            .map(|word| word.trim_end_matches(':'))
+            .filter(|w| !w.is_empty());
+        words.find_map(|word| {
+            let named = |(name, facts): &(&String, &DeviceFacts)| {
+                *name == word || facts.netdev == word || facts.pci_address == word
+            };
+            self.by_name
+                .iter()
+                .find(named)
+                .map(|(name, _)| name.as_str())
+        })
+    }
+
     /// Drivers with a device, each once, sorted.
     #[must_use]
     pub fn drivers(&self) -> Vec<String> {

@@ -19,3 +19,4 @@ pub use devices::{DeviceFacts, Devices};
 pub use inventory::{Inventories, Inventory, scan};
 pub use nldev::{DriverNames, driver_names};
 pub use roots::Roots;
+pub(crate) use roots::{names, number, text};

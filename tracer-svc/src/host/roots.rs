@@ -17,6 +17,8 @@ pub struct Roots {
     pub proc: PathBuf,
     /// `/sys`
     pub sys: PathBuf,
+    /// `/dev/kmsg`
+    pub kernel_log: PathBuf,
 }
 
 impl Default for Roots {
@@ -24,13 +26,14 @@ impl Default for Roots {
         Self {
             proc: "/proc".into(),
             sys: "/sys".into(),
+            kernel_log: "/dev/kmsg".into(),
         }
     }
 }
 
 /// The text of a file without white space at its ends; empty when it cannot be
 /// read: a fact that the kernel does not tell is left empty in the inventory.
-pub(super) fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     bytes(path).map_or_else(String::new, |b| {
         String::from_utf8_lossy(&b).trim().to_owned()
     })
@@ -47,12 +50,12 @@ pub(super) fn bytes(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// The number that a file holds.
-pub(super) fn number<N: std::str::FromStr>(path: &Path) -> Option<N> {
+pub(crate) fn number<N: std::str::FromStr>(path: &Path) -> Option<N> {
     text(path).parse().ok()
 }
 
 /// Names in a directory, sorted; none when it is not there.
-pub(super) fn names(dir: &Path) -> Vec<String> {
+pub(crate) fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return Vec::new();
     };

@@ -107,6 +107,7 @@ fn scanned(root: &Path) -> Inventory {
     let roots = Roots {
         proc: root.join("proc"),
         sys: root.join("sys"),
+        kernel_log: root.join("kmsg"),
     };
     let drivers = DriverNames::from([("rxe0".to_owned(), "rdma_rxe".to_owned())]);
     let clock = ClockPair {

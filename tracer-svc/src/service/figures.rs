@@ -112,8 +112,8 @@ impl Figures {
         }
     }
 
-    pub(super) fn count_co_signal_left_out(&self) {
-        self.lock().co_signals_left_out += 1;
+    pub(super) fn count_co_signals_left_out(&self, number: u64) {
+        self.lock().co_signals_left_out += number;
     }
 
     pub(super) fn count_refused(&self, processes: u64) {

@@ -17,7 +17,8 @@ use crate::host::{Devices, Inventories, Roots, driver_names, scan};
 use crate::identity::{Cgroups, Hierarchy, ProcessReader, Registry, Who};
 use crate::record::{Event, Record};
 use crate::resolve::Report;
-use crate::snapshot::{self, Aggregate, Made, Maker, Surroundings, co_signal};
+use crate::signals::{Rules, Signals};
+use crate::snapshot::{self, Aggregate, CoSignal, Made, Maker, Surroundings, co_signal};
 
 /// Events that are taken in one go, a millisecond's work: between two goes the
 /// tracer answers, and those who watch take their share.
@@ -60,6 +61,8 @@ pub struct Settings {
     pub clock: Box<dyn Fn() -> ClockPair + Send>,
     /// Rules for failures that are part of normal work.
     pub rules: ExpectedRules,
+    /// Which counters and lines of the kernel's log are co-signals.
+    pub signal_rules: Rules,
     /// Live failures.
     pub feed: Feed,
     /// Metrics, and what the gRPC service answers.
@@ -90,6 +93,7 @@ pub struct Pipeline<K, O> {
     maker: Maker,
     devices: Devices,
     inventories: Inventories,
+    signals: Signals,
     pub(super) counters: Counters,
     /// A record named a device that the last scan did not see.
     unknown_device: bool,
@@ -115,6 +119,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             places: Places::of_report(kernel.report()),
             kernel,
             outputs,
+            signals: Signals::new(&settings.roots, settings.signal_rules, &started),
             roots: settings.roots,
             clock: settings.clock,
             feed: settings.feed,
@@ -182,7 +187,23 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         let drops = self.counters.records_dropped();
         self.assembler
             .close_stale(clock.boottime_ns, drops, |chain| stale.push(chain));
+        self.look_around(&clock);
         self.send(stale, clock);
+    }
+
+    /// What else went wrong on the host in the interval.
+    fn look_around(&mut self, clock: &ClockPair) {
+        for signal in self.signals.look(&self.devices, clock) {
+            self.add_co_signal(signal);
+        }
+        let left_out = self.signals.take_left_out();
+        self.figures.count_co_signals_left_out(left_out);
+    }
+
+    fn add_co_signal(&mut self, signal: CoSignal) {
+        if !self.aggregate.add_co_signal(signal) {
+            self.figures.count_co_signals_left_out(1);
+        }
     }
 
     /// Closes what is open and sends the last message of the run.
@@ -222,6 +243,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         let clock = (self.clock)();
         let scanned = scan(&self.roots, &driver_names(&self.roots), &clock);
         self.devices = Devices::of_inventory(&scanned.devices);
+        self.signals.find_devices();
         self.unknown_device = false;
         if let Some(changed) = self.inventories.take(scanned, clock.realtime_ns) {
             tracing::info!(
@@ -254,10 +276,8 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     fn take_record(&mut self, record: Record, chains: &mut Vec<Chain>) {
         let is_event = self.places.get(record.probe).is_some_and(|p| p.is_event);
         if is_event {
-            if let Some(signal) = co_signal(&record)
-                && !self.aggregate.add_co_signal(signal)
-            {
-                self.figures.count_co_signal_left_out();
+            if let Some(signal) = co_signal(&record) {
+                self.add_co_signal(signal);
             }
             return;
         }

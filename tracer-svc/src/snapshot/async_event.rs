@@ -1,5 +1,7 @@
 //! Asynchronous events as co-signals.
 
+use std::borrow::Cow;
+
 use rdmesh_proto::tracer::v1::CoSignalKind;
 
 use crate::record::{ArgsKind, Record};
@@ -13,8 +15,8 @@ pub struct CoSignal {
     pub kind: CoSignalKind,
     /// Whether it can be a cause; else it echoes a failure.
     pub independent: bool,
-    /// The kernel's name of the event.
-    pub name: &'static str,
+    /// The kernel's name of the event or counter, or that of the rule.
+    pub name: Cow<'static, str>,
     /// More, for people: the port.
     pub detail: String,
     /// RDMA device; empty: not known.
@@ -63,7 +65,7 @@ pub fn co_signal(record: &Record) -> Option<CoSignal> {
         boot_ns: record.boot_ns,
         kind: *kind,
         independent: *independent,
-        name,
+        name: Cow::Borrowed(*name),
         detail: if is_port {
             format!("port {element}")
         } else {

@@ -217,3 +217,31 @@ fn programs_learn_why_a_hook_is_missing_without_reading_the_text() {
         ]
     );
 }
+
+#[test]
+fn what_goes_wrong_beside_failing_calls_is_told_with_the_interval() {
+    let root = tempfile::tempdir().unwrap();
+    let port = root.path().join("sys/class/infiniband/rxe0/ports/1");
+    std::fs::create_dir_all(&port).unwrap();
+    std::fs::write(port.join("state"), "4: ACTIVE\n").unwrap();
+    std::fs::write(root.path().join("kmsg"), "").unwrap();
+    let (kernel, sent) = (Played::new(report()), Kept::default());
+    let mut pipeline = Pipeline::start(kernel, sent.clone(), settings(root.path()));
+    std::fs::write(port.join("state"), "1: DOWN\n").unwrap();
+    std::fs::write(
+        root.path().join("kmsg"),
+        "4,1,5,-;oom-kill:constraint=CONSTRAINT_NONE,task=python,pid=311,uid=0\n",
+    )
+    .unwrap();
+    pipeline.snapshot();
+    let items = sent.0.lock().unwrap();
+    let Some(Item::Snapshot(snapshot)) = items.last() else {
+        panic!("{items:?}")
+    };
+    let signals = snapshot.co_signals.as_ref().unwrap();
+    let text = |place: u32| String::from_utf8_lossy(&snapshot.strings[place as usize]).into_owned();
+    let mut names: Vec<String> = signals.name.iter().map(|name| text(*name)).collect();
+    names.sort();
+    assert_eq!(names, ["oom_kill", "port_state"]);
+    assert_eq!(signals.independent, [true, true]);
+}

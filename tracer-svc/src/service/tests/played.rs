@@ -284,12 +284,14 @@ pub(super) fn settings(root: &std::path::Path) -> Settings {
         roots: Roots {
             proc: root.join("proc"),
             sys: root.join("sys"),
+            kernel_log: root.join("kmsg"),
         },
         clock: Box::new(|| ClockPair {
             boottime_ns: 10_000_000_000,
             realtime_ns: 1_800_000_000_000_000_000,
         }),
         rules: ExpectedRules::built_in().unwrap(),
+        signal_rules: crate::signals::Rules::built_in().unwrap(),
         feed: Feed::default(),
         figures: Figures::new("6.1.0-test"),
         cost: CostConfig::default(),
