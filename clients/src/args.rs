@@ -52,10 +52,11 @@ pub(crate) struct Global {
         help_heading = "Global options"
     )]
     pub(crate) collector: Option<String>,
-    /// How the answer is written: for people, or as one document for programs
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text,
+    /// How the answer is written: for people, or as one document for programs; diagnose also
+    /// writes a report for a ticket (md) or a page (html)
+    #[arg(short, long, global = true, value_enum, default_value_t = Form::Text,
           help_heading = "Global options")]
-    pub(crate) output: Format,
+    output: Form,
     /// When text is coloured; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN",
           help_heading = "Global options")]
@@ -67,15 +68,47 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// Who reads the answer; reports are for people.
+    pub(crate) fn format(&self) -> Format {
+        match self.output {
+            Form::Json => Format::Json,
+            Form::Text | Form::Md | Form::Html => Format::Text,
+        }
+    }
+
+    /// The report that was asked for, if any.
+    pub(crate) fn report(&self) -> Option<ReportForm> {
+        match self.output {
+            Form::Md => Some(ReportForm::Markdown),
+            Form::Html => Some(ReportForm::Page),
+            Form::Text | Form::Json => None,
+        }
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 }
 
+/// What -o takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+    Md,
+    Html,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportForm {
+    Markdown,
+    Page,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -104,6 +137,12 @@ pub(crate) enum Command {
     Silent(command::statistics::SilentArgs),
     /// Show the GPU hours of attempts that ended badly, by class
     LostHours(command::statistics::LostHoursArgs),
+    /// Show each class's share over time, and which rises
+    Classes(command::incidents::ClassesArgs),
+    /// Show failures that many hosts have, and what those hosts share
+    Incidents(command::incidents::IncidentsArgs),
+    /// Show failures that had risen on a host before an attempt failed of them
+    Precursors(command::incidents::PrecursorsArgs),
     /// Show which kernel functions a host watches, and why others not
     Probes(command::probes::ProbesArgs),
     /// Show every agent, the unhealthy first

@@ -219,6 +219,17 @@ impl Serialize for AttemptId {
     }
 }
 
+impl From<AttemptId> for AttemptSelector {
+    /// That attempt and no other.
+    fn from(id: AttemptId) -> AttemptSelector {
+        AttemptSelector {
+            requeue: Some(id.requeue),
+            restart: Some(id.restart),
+            job_id: id.job_id,
+        }
+    }
+}
+
 impl From<AttemptId> for wire::AttemptId {
     fn from(id: AttemptId) -> wire::AttemptId {
         wire::AttemptId {

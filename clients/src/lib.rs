@@ -9,6 +9,8 @@ pub mod client;
 pub mod endpoint;
 pub mod errno;
 pub mod error;
+pub mod follow;
+pub mod incidents;
 pub mod jobs;
 pub mod logs;
 pub mod model;

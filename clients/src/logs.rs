@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::attempt::AttemptId;
+use crate::attempt::{AttemptId, AttemptSelector};
 use crate::client::Client;
 use crate::error::{ClientError, Subject, from_status};
-use crate::model::log::SubmittedLog;
+use crate::model::log::{JobLogs, SubmittedLog};
 
 /// Bytes of one message: large enough that messages cost nothing beside their bytes, and
 /// a quarter of what the collector takes.
@@ -53,6 +53,36 @@ pub enum SubmitError {
 }
 
 impl Client {
+    /// What is kept of an attempt's logs and dumps, `limit` of them at most.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when the collector never heard of it.
+    pub async fn job_logs(
+        &self,
+        selector: &AttemptSelector,
+        limit: u32,
+    ) -> Result<JobLogs, ClientError> {
+        let request = wire::ListJobLogsRequest {
+            job_id: selector.job_id().to_owned(),
+            requeue: selector.requeue,
+            restart: selector.restart,
+            page_size: limit,
+            page_token: String::new(),
+        };
+        let ask = || {
+            let (mut service, request) = (self.job_service(), request.clone());
+            async move { service.list_job_logs(request).await }
+        };
+        let answer = self.read(&Subject::job(selector).checked(), ask).await?;
+        let logs = answer.logs.into_iter();
+        Ok(JobLogs {
+            logs: logs
+                .map(|log| SubmittedLog::told(log, false))
+                .collect::<Result<_, _>>()?,
+            total: answer.total,
+        })
+    }
+
     /// Hands a log of any length to the collector, which reads it once and keeps what it
     /// says. The same log again changes nothing. `reader` is read on a thread of its own.
     ///

@@ -84,6 +84,12 @@ impl Moment {
         (later.0 - self.0).whole_nanoseconds()
     }
 
+    /// A moment so many nanoseconds later; none beyond the calendar.
+    pub fn later_by_nanoseconds(self, nanoseconds: i64) -> Option<Moment> {
+        let later = self.0.checked_add(Duration::nanoseconds(nanoseconds))?;
+        Some(Moment(later))
+    }
+
     /// `2026-01-31 14:05:00Z`: for columns.
     pub fn to_seconds_text(self) -> String {
         let (date, at) = (self.0.date(), self.0.time());

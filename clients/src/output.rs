@@ -5,12 +5,13 @@ use std::io::{self, IsTerminal, Write};
 use rdmesh_client::Moment;
 use serde::Serialize;
 
-use crate::args::{Color, Format, Global};
+use crate::args::{Color, Format, Global, ReportForm};
 use crate::render::{Style, printable};
 
 /// How and where the answer is written.
 pub(crate) struct Output {
     pub(crate) format: Format,
+    pub(crate) report: Option<ReportForm>,
     pub(crate) style: Style,
     /// Style of stderr, which may be another terminal than stdout.
     pub(crate) error_style: Style,
@@ -33,7 +34,8 @@ impl Output {
             None
         };
         Output {
-            format: global.output,
+            format: global.format(),
+            report: global.report(),
             style: Style {
                 color: wants_color(global.color, stdout.is_terminal()),
                 width,

@@ -10,6 +10,7 @@ use crate::jobs::{Page, page_size, time_range};
 use crate::model::agent::Agent;
 use crate::model::failure::Failure;
 use crate::model::probe::HostProbes;
+use crate::model::timeline::Timeline;
 use crate::model::verdict::Diagnosis;
 use crate::moment::Moment;
 
@@ -109,6 +110,26 @@ impl Client {
         self.read(&Subject::job(selector).checked(), ask)
             .await?
             .try_into()
+    }
+
+    /// What happened on the hosts of an attempt, in the order of time.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when the collector never heard of it.
+    pub async fn timeline(&self, selector: &AttemptSelector) -> Result<Timeline, ClientError> {
+        let request = wire::GetTimelineRequest {
+            job_id: selector.job_id().to_owned(),
+            requeue: selector.requeue,
+            restart: selector.restart,
+        };
+        let ask = || {
+            let (mut service, request) = (self.query_service(), request.clone());
+            async move { service.get_timeline(request).await }
+        };
+        Ok(self
+            .read(&Subject::job(selector).checked(), ask)
+            .await?
+            .into())
     }
 
     /// Every agent that ever reported, the unhealthy first.

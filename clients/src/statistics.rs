@@ -21,7 +21,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    fn range(self) -> Option<common::TimeRange> {
+    pub(crate) fn range(self) -> Option<common::TimeRange> {
         time_range(self.since, self.until)
     }
 }

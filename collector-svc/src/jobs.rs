@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rdmesh_proto::collector::v1::job_service_server::JobService;
 use rdmesh_proto::collector::v1::{
-    EndJobRequest, EndJobResponse, GetJobRequest, GetJobResponse, Job, JobState, ListJobsRequest,
-    ListJobsResponse, PlaceJobRequest, PlaceJobResponse, Placement, StartJobRequest,
-    StartJobResponse, SubmitJobLogRequest, SubmitJobLogResponse,
+    EndJobRequest, EndJobResponse, GetJobRequest, GetJobResponse, Job, JobState,
+    ListJobLogsRequest, ListJobLogsResponse, ListJobsRequest, ListJobsResponse, PlaceJobRequest,
+    PlaceJobResponse, Placement, StartJobRequest, StartJobResponse, SubmitJobLogRequest,
+    SubmitJobLogResponse,
 };
 use rdmesh_store::Store;
 use rdmesh_store::jobs::{
@@ -16,7 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::attempt::{self, BadRequest};
 use crate::backing::Backing;
-use crate::logs::Intake;
+use crate::logs::{Intake, kept};
 use crate::query::page;
 use crate::{names, status, times};
 
@@ -354,6 +355,34 @@ impl JobService for Jobs {
     ) -> Result<Response<SubmitJobLogResponse>, Status> {
         let taken = self.intake.take(request.into_inner()).await?;
         Ok(Response::new(taken))
+    }
+
+    async fn list_job_logs(
+        &self,
+        request: Request<ListJobLogsRequest>,
+    ) -> Result<Response<ListJobLogsResponse>, Status> {
+        let request = request.into_inner();
+        let bad = |e: BadRequest| status::from_bad_request(&e);
+        let size =
+            page::size(request.page_size, page::ROWS_DEFAULT, page::ROWS_MAX).map_err(bad)?;
+        let offset = page::read_offset_token(&request.page_token).map_err(bad)?;
+        let store = self.backing.store()?;
+        let (found, _) = find(store, &request.job_id, request.requeue, request.restart).await?;
+        let from = i64::try_from(offset).unwrap_or(i64::MAX);
+        let page = store.list_logs(&found.key, from, i64::from(size)).await;
+        let page = page.map_err(|e| status::from_store(&e))?;
+        let next = offset.saturating_add(page.logs.len());
+        let total = u64::try_from(page.total).unwrap_or(0);
+        let more = !page.logs.is_empty() && u64::try_from(next).is_ok_and(|next| next < total);
+        Ok(Response::new(ListJobLogsResponse {
+            logs: page.logs.into_iter().map(kept::listed).collect(),
+            next_page_token: if more {
+                page::offset_token(next)
+            } else {
+                String::new()
+            },
+            total,
+        }))
     }
 
     async fn list_jobs(

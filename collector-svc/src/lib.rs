@@ -10,6 +10,7 @@
 //! | [`ingest`] | the agents' stream: validation, batches, acknowledgements |
 //! | [`jobs`] | what schedulers tell |
 //! | `logs` | jobs' own logs: read once, kept but for what they say |
+//! | [`live`] | who follows failures as they are stored |
 //! | [`query`] | what people and programs ask |
 //! | [`wires`] | the fleet's shaped wires, and what their shapers are told |
 //! | [`diagnosis`] | rules: evidence in, verdict out; no clock, no I/O |
@@ -26,6 +27,7 @@ pub mod config;
 pub mod diagnosis;
 pub mod ingest;
 pub mod jobs;
+pub mod live;
 mod logs;
 mod metrics;
 mod names;

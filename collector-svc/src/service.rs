@@ -23,6 +23,7 @@ use crate::backing::Backing;
 use crate::config::{CollectorConfig, IngestConfig};
 use crate::ingest::{Ingest, Queue, Writer, WriterPace};
 use crate::jobs::Jobs;
+use crate::live::Live;
 use crate::logs::Intake;
 use crate::query::{Queries, Statistics};
 use crate::site::{self, Site, SiteError};
@@ -72,8 +73,14 @@ impl Collector {
         let (queue, ends) = Queue::new(queue_mib, writers);
         let mut tasks = JoinSet::new();
         let figures = WireFigures::registered(&opentelemetry::global::meter("rdmesh.collector"));
+        let live = Live::default();
         for end in ends {
-            let writer = Writer::new(store.clone(), pace(&config.ingest), figures.clone());
+            let writer = Writer::new(
+                store.clone(),
+                pace(&config.ingest),
+                figures.clone(),
+                live.clone(),
+            );
             tasks.spawn(writer.run(end));
         }
         let site = Arc::new(Site::open(&config.diagnosis)?);
@@ -92,7 +99,9 @@ impl Collector {
                 backing.clone()
             ))))
             .add(limited!(QueryServiceServer::new(Queries::new(
-                backing.clone()
+                backing.clone(),
+                live,
+                ending.clone()
             ))))
             .add(limited!(WireServiceServer::new(Wires::new(
                 backing,

@@ -131,6 +131,8 @@ pub struct StoredVerdict {
     pub failures_looked_at: i64,
     /// Failures that the attempt has, counted up to a bound.
     pub failures_total: i64,
+    /// Earlier attempts of the job with the same failure.
+    pub same_failure: Vec<String>,
     /// What is counted of the attempt.
     pub counted: Counted,
 }
@@ -161,21 +163,6 @@ pub struct Counted {
     pub told_by: String,
     /// Class under which its hours count.
     pub lost_class: String,
-}
-
-/// The last verdict on an earlier attempt of the same job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PastVerdict {
-    /// Which attempt.
-    pub key: AttemptKey,
-    /// Class of the cause.
-    pub class: String,
-    /// Deepest failing function; empty: none decided.
-    pub function: String,
-    /// Positive; 0: none.
-    pub errno: i32,
-    /// Hosts concerned.
-    pub hosts: Vec<String>,
 }
 
 impl Store {
@@ -390,10 +377,10 @@ impl Store {
                   evidence, against, unwatched, summary, meaning, next_steps,
                   failures_looked_at, failures_total, logs, log_class, log_verb, log_errno_name,
                   log_text, log_agreement, log_coverage, misattributed, co_signals, told_by,
-                  lost_class)
+                  lost_class, same_failure)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
                      $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
-                     $33, $34, $35, $36)
+                     $33, $34, $35, $36, $37)
              ON CONFLICT (job_id, requeue, restart) DO UPDATE SET
                  diagnosed_at = excluded.diagnosed_at, class = excluded.class,
                  layer = excluded.layer, verb = excluded.verb, function = excluded.function,
@@ -411,7 +398,8 @@ impl Store {
                  log_errno_name = excluded.log_errno_name, log_text = excluded.log_text,
                  log_agreement = excluded.log_agreement, log_coverage = excluded.log_coverage,
                  misattributed = excluded.misattributed, co_signals = excluded.co_signals,
-                 told_by = excluded.told_by, lost_class = excluded.lost_class",
+                 told_by = excluded.told_by, lost_class = excluded.lost_class,
+                 same_failure = excluded.same_failure",
         )
         .bind(&key.job_id)
         .bind(i64::from(key.requeue))
@@ -449,44 +437,9 @@ impl Store {
         .bind(verdict.counted.co_signals)
         .bind(&verdict.counted.told_by)
         .bind(&verdict.counted.lost_class)
+        .bind(&verdict.same_failure)
         .execute(&self.pool)
         .await?;
         Ok(())
-    }
-
-    /// The last verdicts on the attempts of the job before `key`, oldest first, the latest
-    /// `limit` of them.
-    ///
-    /// # Errors
-    /// When Postgres is away.
-    pub async fn past_verdicts(
-        &self,
-        key: &AttemptKey,
-        limit: u32,
-    ) -> Result<Vec<PastVerdict>, StoreError> {
-        let rows: Vec<(i64, i64, String, String, i32, Vec<String>)> = sqlx::query_as(
-            "SELECT requeue, restart, class, function, errno, hosts FROM rdmesh_store.verdicts
-             WHERE job_id = $1 AND (requeue, restart) < ($2, $3)
-             ORDER BY requeue DESC, restart DESC LIMIT $4",
-        )
-        .bind(&key.job_id)
-        .bind(i64::from(key.requeue))
-        .bind(i64::from(key.restart))
-        .bind(i64::from(limit))
-        .fetch_all(&self.pool)
-        .await?;
-        let past =
-            rows.into_iter()
-                .rev()
-                .map(
-                    |(requeue, restart, class, function, errno, hosts)| PastVerdict {
-                        key: key_of(key.job_id.clone(), requeue, restart),
-                        class,
-                        function,
-                        errno,
-                        hosts,
-                    },
-                );
-        Ok(past.collect())
     }
 }

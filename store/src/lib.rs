@@ -12,6 +12,9 @@
 //! | [`logs`] | what is kept of jobs' own logs |
 //! | [`query`] | failures, agents, probes |
 //! | [`evidence`] | all that a diagnosis looks at, and the verdicts |
+//! | [`history`] | earlier verdicts of a job |
+//! | [`timeline`] | what a timeline shows beside them |
+//! | [`fleet`] | incidents, precursors, classes over time |
 //! | [`statistics`] | shares over the attempts that ended badly |
 //! | [`text`] | text that Postgres can hold |
 
@@ -21,6 +24,8 @@ mod connect;
 mod copy;
 mod error;
 pub mod evidence;
+pub mod fleet;
+pub mod history;
 pub mod ingest;
 pub mod jobs;
 pub mod logs;
@@ -29,6 +34,7 @@ pub mod query;
 mod reader;
 pub mod statistics;
 pub mod text;
+pub mod timeline;
 
 pub use connect::{Store, StoreOptions};
 pub use error::StoreError;

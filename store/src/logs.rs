@@ -88,6 +88,26 @@ pub struct StoredLog {
     pub decision: LogDecision,
     /// Further causes and counts, as a JSON object.
     pub details: String,
+    /// A dump of the Flight Recorder, as a JSON object; none: it is a log.
+    pub flight: Option<String>,
+}
+
+/// A dump of the Flight Recorder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDump {
+    /// Whose it is, as far as whoever sent it said.
+    pub rank: Option<u32>,
+    /// What is kept of it, as a JSON object.
+    pub dump: String,
+}
+
+/// A page of an attempt's logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogPage {
+    /// By host, rank and name.
+    pub logs: Vec<StoredLog>,
+    /// Of all pages.
+    pub total: i64,
 }
 
 /// What became of a log that came.
@@ -112,7 +132,7 @@ pub struct Logs {
 
 const COLUMNS: &str = "host, rank, name, received_at, digest, bytes, lines, matched, rules, class,
     weight, turn, written_at, line, line_class, verb, kind, kernel_verb, errno_name, status,
-    device, peer, line_rank, line_host, rule, text, same_lines, details::text AS details";
+    device, peer, line_rank, line_host, rule, text, same_lines, details::text AS details, flight::text AS flight";
 
 impl Store {
     /// The log that is kept under `key`.
@@ -193,14 +213,79 @@ impl Store {
         Ok(Kept::Stored)
     }
 
-    /// The logs of an attempt.
+    /// Dumps of the Flight Recorder of an attempt.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn flights_of(
+        &self,
+        key: &AttemptKey,
+        limit: u32,
+    ) -> Result<Vec<StoredDump>, StoreError> {
+        let rows: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT rank, flight::text FROM rdmesh_store.job_logs
+             WHERE job_id = $1 AND requeue = $2 AND restart = $3 AND flight IS NOT NULL
+             ORDER BY rank, host, name LIMIT $4",
+        )
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await?;
+        let dump = |(rank, dump)| StoredDump {
+            rank: u32::try_from(rank).ok(),
+            dump,
+        };
+        Ok(rows.into_iter().map(dump).collect())
+    }
+
+    /// Logs and dumps of an attempt by host, rank and name: `limit` of them from `offset` on.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn list_logs(
+        &self,
+        key: &AttemptKey,
+        offset: i64,
+        limit: i64,
+    ) -> Result<LogPage, StoreError> {
+        let total: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM rdmesh_store.job_logs
+             WHERE job_id = $1 AND requeue = $2 AND restart = $3",
+        )
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
+        .fetch_one(&self.pool)
+        .await?;
+        let rows = sqlx::query(&format!(
+            "SELECT {COLUMNS} FROM rdmesh_store.job_logs
+             WHERE job_id = $1 AND requeue = $2 AND restart = $3
+             ORDER BY host, rank, name LIMIT $4 OFFSET $5"
+        ))
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
+        .bind(limit)
+        .bind(offset)
+        .fetch_all(&self.pool)
+        .await?;
+        let logs = rows.iter().map(|row| stored(key, row));
+        Ok(LogPage {
+            logs: logs.collect::<Result<_, _>>()?,
+            total,
+        })
+    }
+
+    /// The logs of an attempt, without dumps.
     ///
     /// # Errors
     /// When Postgres is away.
     pub async fn logs_of(&self, key: &AttemptKey) -> Result<Logs, StoreError> {
         let rows = sqlx::query(&format!(
             "SELECT {COLUMNS}, count(*) OVER () AS total FROM rdmesh_store.job_logs
-             WHERE job_id = $1 AND requeue = $2 AND restart = $3
+             WHERE job_id = $1 AND requeue = $2 AND restart = $3 AND flight IS NULL
              ORDER BY weight DESC, written_at, turn, host, rank, name LIMIT $4"
         ))
         .bind(&key.job_id)
@@ -228,9 +313,10 @@ async fn insert(connection: &mut sqlx::PgConnection, log: &StoredLog) -> Result<
              (job_id, requeue, restart, host, rank, name, received_at, digest, bytes, lines,
               matched, rules, class, weight, turn, written_at, line, line_class, verb, kind,
               kernel_verb, errno_name, status, device, peer, line_rank, line_host, rule, text,
-              same_lines, details)
+              same_lines, details, flight)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-                 $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31::text::jsonb)
+                 $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31::text::jsonb,
+                 $32::text::jsonb)
          ON CONFLICT (job_id, requeue, restart, host, rank, name) DO UPDATE SET
              received_at = excluded.received_at, digest = excluded.digest,
              bytes = excluded.bytes, lines = excluded.lines, matched = excluded.matched,
@@ -241,7 +327,7 @@ async fn insert(connection: &mut sqlx::PgConnection, log: &StoredLog) -> Result<
              status = excluded.status, device = excluded.device, peer = excluded.peer,
              line_rank = excluded.line_rank, line_host = excluded.line_host,
              rule = excluded.rule, text = excluded.text, same_lines = excluded.same_lines,
-             details = excluded.details",
+             details = excluded.details, flight = excluded.flight",
     )
     .bind(&log.key.attempt.job_id)
     .bind(i64::from(log.key.attempt.requeue))
@@ -274,6 +360,7 @@ async fn insert(connection: &mut sqlx::PgConnection, log: &StoredLog) -> Result<
     .bind(&decision.text)
     .bind(decision.same_lines)
     .bind(&log.details)
+    .bind(&log.flight)
     .execute(connection)
     .await?;
     Ok(())
@@ -320,5 +407,6 @@ fn stored(attempt: &AttemptKey, row: &sqlx::postgres::PgRow) -> Result<StoredLog
             same_lines: row.try_get("same_lines")?,
         },
         details: row.try_get("details")?,
+        flight: row.try_get("flight")?,
     })
 }

@@ -9,13 +9,14 @@ use time::{Date, OffsetDateTime, Time};
 use crate::{Store, StoreError};
 
 /// Tables that are partitioned by their column `at`.
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 7] = [
     "snapshots",
     "failures",
     "failure_counts",
     "drops",
     "co_signals",
     "wire_windows",
+    "signature_hours",
 ];
 
 /// Rows may be this much older than their receipt, at most: an agent's spool is
@@ -157,6 +158,7 @@ impl Store {
             retained.partitions.extend(old);
         }
         self.forget_weeks();
+        retained.rows += forget_signatures(&mut connection).await?;
         for statement in [
             "DELETE FROM rdmesh_store.agent_runs WHERE last_seen_at < $1",
             "DELETE FROM rdmesh_store.probe_reports r WHERE received_at < $1 AND EXISTS (
@@ -178,6 +180,26 @@ impl Store {
         }
         Ok(retained)
     }
+}
+
+/// Signatures that no hour has any more. The lock keeps off an ingest that found one of
+/// them and has not yet stored its hour.
+async fn forget_signatures(connection: &mut PgConnection) -> Result<u64, StoreError> {
+    let mut transaction = connection.begin().await?;
+    for statement in [
+        LOCK_TIMEOUT,
+        "LOCK TABLE rdmesh_store.signatures IN SHARE ROW EXCLUSIVE MODE",
+    ] {
+        sqlx::query(statement).execute(&mut *transaction).await?;
+    }
+    let forgotten = sqlx::query(
+        "DELETE FROM rdmesh_store.signatures s WHERE NOT EXISTS (
+             SELECT FROM rdmesh_store.signature_hours h WHERE h.signature_id = s.id)",
+    )
+    .execute(&mut *transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(forgotten.rows_affected())
 }
 
 async fn lock(connection: &mut PgConnection) -> Result<(), StoreError> {

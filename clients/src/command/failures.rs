@@ -7,8 +7,8 @@ use rdmesh_client::queries::FailureFilter;
 use rdmesh_client::{AttemptSelector, Client, Moment};
 use serde::Serialize;
 
-use super::{DEFAULT_LIMIT, MAX_LIMIT};
-use crate::args;
+use super::{DEFAULT_LIMIT, MAX_LIMIT, follow};
+use crate::args::{self, Global};
 use crate::exit::{Code, CommandError};
 use crate::output::Output;
 use crate::render;
@@ -16,7 +16,8 @@ use crate::render;
 const EXAMPLE: &str = "\
 Examples:
   rdmesh failures --host gpu-01 --since 1h
-  rdmesh failures --errno EFAULT --function ib_umem_get -o json";
+  rdmesh failures --errno EFAULT --function ib_umem_get -o json
+  rdmesh failures --follow --host gpu-01";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
@@ -45,10 +46,13 @@ pub(crate) struct FailuresArgs {
     /// Also expected failures, which are part of normal work
     #[arg(long)]
     all: bool,
-    /// How many at most
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT,
-          value_parser = clap::value_parser!(u32).range(1..=MAX_LIMIT))]
-    limit: u32,
+    /// Go on with failures as they are stored, until Ctrl-C or --limit; with --since those
+    /// since then come first, oldest first
+    #[arg(long, conflicts_with = "until")]
+    follow: bool,
+    /// How many at most [default: 100; with --follow: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LIMIT))]
+    limit: Option<u32>,
 }
 
 /// The answer.
@@ -61,7 +65,7 @@ pub(crate) struct FailureList {
 
 pub(crate) async fn run(
     args: &FailuresArgs,
-    client: &Client,
+    (client, global): (&Client, &Global),
     output: &mut Output,
 ) -> Result<Code, CommandError> {
     args::check_order(args.since, args.until)?;
@@ -75,7 +79,11 @@ pub(crate) async fn run(
         until: args.until,
         include_expected: args.all,
     };
-    let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    if args.follow {
+        let back = args.since.is_some();
+        return follow::run(&filter, back, args.limit, (client, global), output).await;
+    }
+    let limit = usize::try_from(args.limit.unwrap_or(DEFAULT_LIMIT)).unwrap_or(usize::MAX);
     let page = client.list_failures(&filter, limit).await?;
     let list = FailureList {
         failures: page.items,

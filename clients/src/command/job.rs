@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
-use rdmesh_client::jobs::{JobEnd, JobFilter, JobStart};
+use rdmesh_client::jobs::{JobEnd, JobFilter, JobHistory, JobStart};
 use rdmesh_client::model::job::{Job, JobState, JobStateError};
+use rdmesh_client::model::log::SubmittedLog;
 use rdmesh_client::{AttemptId, AttemptSelector, Client, ClientError, Moment, Placement};
 use serde::Serialize;
 
@@ -224,6 +225,17 @@ impl TypedValueParser for States {
     }
 }
 
+/// An attempt in full.
+#[derive(Debug, Serialize)]
+pub(crate) struct JobShown {
+    #[serde(flatten)]
+    pub(crate) history: JobHistory,
+    /// Its logs and dumps, by host, rank and name, bounded.
+    pub(crate) logs: Vec<SubmittedLog>,
+    /// How many it has.
+    pub(crate) logs_total: u64,
+}
+
 pub(crate) async fn run(
     command: &JobCommand,
     client: &Client,
@@ -240,7 +252,16 @@ pub(crate) async fn run(
         JobCommand::Log(args) => super::job_log::run(args, client, output).await?,
         JobCommand::List(args) => list(args, client, output).await?,
         JobCommand::Show(args) => {
-            output.answer(&client.get_job(&args.attempt).await?, render::job::history)?;
+            let history = client.get_job(&args.attempt).await?;
+            // Of the attempt that is shown: a job alone may have a newer one by now.
+            let attempt = AttemptSelector::from(history.job.attempt.clone());
+            let logs = client.job_logs(&attempt, DEFAULT_LIMIT).await?;
+            let shown = JobShown {
+                history,
+                logs: logs.logs,
+                logs_total: logs.total,
+            };
+            output.answer(&shown, render::job::history)?;
         }
     }
     Ok(Code::Answered)

@@ -23,6 +23,7 @@ again changes nothing; one that has grown takes the place of the former.
 Examples:
   rdmesh job log 4711 slurm-4711.out
   rdmesh job log 4711/1 --rank 7 --host gpu-02 logs/rank7.err
+  for dump in nccl_trace_rank_*; do rdmesh job log 4711 $dump; done
   kubectl logs job/train --all-containers | rdmesh job log train -")]
 pub(crate) struct LogArgs {
     /// JOB, JOB/REQUEUE or JOB/REQUEUE.RESTART
@@ -51,7 +52,7 @@ pub(crate) async fn run(
     let source = LogSource {
         attempt: settle(&args.attempt, client).await?,
         host: args.host.clone().unwrap_or_default(),
-        rank: args.rank,
+        rank: args.rank.or_else(|| rank_of_dump(&args.file)),
         name: args.name.clone().unwrap_or_else(|| name_of(&args.file)),
     };
     let log = client.submit_log(source, reader).await;
@@ -72,6 +73,17 @@ fn name_of(path: &Path) -> String {
         Some(name) if path.as_os_str() != "-" => name.to_string_lossy().into_owned(),
         _ => String::new(),
     }
+}
+
+/// The rank that the name of a dump tells, as PyTorch names them; of a log's name the digits
+/// may be anything's.
+fn rank_of_dump(path: &Path) -> Option<u32> {
+    let mut start = Vec::new();
+    let window = u64::try_from(flight::SNIFF_BYTES).unwrap_or(u64::MAX);
+    let file = File::open(path).ok()?;
+    file.take(window).read_to_end(&mut start).ok()?;
+    flight::sniff(&start)?;
+    flight::rank_of_name(&path.file_name()?.to_string_lossy())
 }
 
 /// Opens the log, and refuses what is none.
@@ -97,11 +109,6 @@ fn open(path: &Path) -> Result<Box<dyn Read + Send>, CommandError> {
     if start.starts_with(&[0x1f, 0x8b]) || start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         return Err(CommandError::Input(format!(
             "{name} is compressed; write zcat {name} | rdmesh job log JOB - (or zstdcat)"
-        )));
-    }
-    if flight::sniff(&start).is_some() {
-        return Err(CommandError::Input(format!(
-            "{name} is a Flight Recorder dump and no log; rdmesh classify-log {name} reads it"
         )));
     }
     Ok(Box::new(io::Cursor::new(start).chain(file)))

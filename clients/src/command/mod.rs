@@ -6,8 +6,11 @@ pub(crate) mod completions;
 pub(crate) mod diagnose;
 pub(crate) mod failures;
 pub(crate) mod fleet;
+mod follow;
+pub(crate) mod incidents;
 pub(crate) mod job;
 pub(crate) mod job_log;
+mod outage;
 pub(crate) mod probes;
 pub(crate) mod statistics;
 pub(crate) mod wire;
@@ -32,6 +35,12 @@ pub(crate) const MAX_LIMIT: i64 = 100_000;
 
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> {
+    if output.report.is_some() && !matches!(cli.command, Command::Diagnose(_)) {
+        return Err(CommandError::Usage(
+            "-o md and -o html are reports, which diagnose writes; others take -o text or -o json"
+                .to_owned(),
+        ));
+    }
     // What needs no collector.
     match &cli.command {
         Command::Completions(args) => return completions::run(args, output),
@@ -50,7 +59,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
         let client = connect(&cli.global).await?;
         match &cli.command {
             Command::Job(command) => job::run(command, &client, output).await,
-            Command::Failures(args) => failures::run(args, &client, output).await,
+            Command::Failures(args) => failures::run(args, (&client, &cli.global), output).await,
             Command::Diagnose(args) => diagnose::run(args, &client, output).await,
             Command::AdviseRetry(args) => advise_retry::run(args, &client, output).await,
             Command::Misattribution(args) => {
@@ -59,6 +68,9 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Coverage(args) => statistics::coverage(args, &client, output).await,
             Command::Silent(args) => statistics::silent(args, &client, output).await,
             Command::LostHours(args) => statistics::lost_hours(args, &client, output).await,
+            Command::Classes(args) => incidents::classes(args, &client, output).await,
+            Command::Incidents(args) => incidents::list(args, &client, output).await,
+            Command::Precursors(args) => incidents::precursors(args, &client, output).await,
             Command::Probes(args) => probes::run(args, &client, output).await,
             Command::Fleet(args) => fleet::run(args, &client, output).await,
             Command::Wire(command) => wire::run(command, &cli.global, output).await,

@@ -11,7 +11,7 @@ use crate::render::statistics;
 
 /// When attempts ended.
 #[derive(Debug, Args)]
-struct TimeArgs {
+pub(super) struct TimeArgs {
     /// Attempts that ended from then on: an age such as 30d, or a time such as
     /// 2026-01-31T14:05:00Z
     #[arg(long, value_name = "TIME", value_parser = args::moment)]
@@ -22,7 +22,7 @@ struct TimeArgs {
 }
 
 impl TimeArgs {
-    fn ended(&self) -> Result<Ended, CommandError> {
+    pub(super) fn ended(&self) -> Result<Ended, CommandError> {
         args::check_order(self.since, self.until)?;
         Ok(Ended {
             since: self.since,

@@ -10,6 +10,7 @@ use rdmesh_client::Moment;
 use rdmesh_client::model::wire::SeenWindow;
 use rdmesh_client::wires::Windows;
 
+use super::outage::Outage;
 use super::wire::{At, Which, source};
 use crate::args::{Format, Global};
 use crate::exit::{Code, CommandError};
@@ -18,14 +19,6 @@ use crate::render::wires_watch::{Board, line};
 
 /// A shaper sends a window each second; who sees none by then is told so.
 const FIRST_WINDOW: Duration = Duration::from_secs(3);
-
-/// The pause before whoever went away is asked again; it doubles. A collector that is
-/// restarted is back within a second or two.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-
-/// Longest pause: what a person who looks at the screen still takes for at once, and
-/// a hundred watchers ask a collector twenty times a second at the most.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 const NOTHING_YET: &str = "no wire has sent a window yet; waiting for the first \
                            (rdmesh wire list shows which wires are known)";
@@ -94,36 +87,6 @@ pub(super) async fn run(
 async fn open(args: &WatchArgs, global: &Global) -> Result<Windows, CommandError> {
     let source = source(&args.at, global).await?;
     Ok(source.watch(args.which.host(), args.which.wire()).await?)
-}
-
-/// A time without anybody who sends windows; it ends with the next window.
-#[derive(Debug)]
-struct Outage {
-    said: bool,
-    pause: Duration,
-}
-
-impl Default for Outage {
-    fn default() -> Outage {
-        Outage {
-            said: false,
-            pause: FIRST_PAUSE,
-        }
-    }
-}
-
-impl Outage {
-    /// Whether it has to be told: once.
-    fn is_news(&mut self) -> bool {
-        !std::mem::replace(&mut self.said, true)
-    }
-
-    /// How long to wait before the next question.
-    fn next_pause(&mut self) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
-        pause
-    }
 }
 
 /// Asks until somebody answers; fails when waiting cannot help.
@@ -210,19 +173,4 @@ impl<'a> Screen<'a> {
 
 fn key(seen: &SeenWindow) -> (Option<String>, String) {
     (seen.shaper_host.clone(), seen.window.wire.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outage_is_news_once_and_pauses_grow_within_a_bound() {
-        let mut outage = Outage::default();
-        assert!(outage.is_news() && !outage.is_news());
-        let pauses: Vec<Duration> = (0..8).map(|_| outage.next_pause()).collect();
-        assert_eq!(pauses[..3], [250, 500, 1_000].map(Duration::from_millis));
-        assert_eq!(pauses[7], LONGEST_PAUSE);
-        assert!(pauses.is_sorted());
-    }
 }

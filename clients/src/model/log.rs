@@ -143,6 +143,77 @@ pub struct LogCount {
     pub lines: u64,
 }
 
+/// A rank's dump of PyTorch's Flight Recorder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlightDump {
+    /// As the dump says it.
+    pub version: String,
+    /// False: read as the newest that is known.
+    pub version_known: bool,
+    /// Operations that are kept of it.
+    pub entries: u64,
+}
+
+/// What all dumps of an attempt say of one process group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlightFinding {
+    /// Name of the group.
+    pub group: String,
+    /// What people call it.
+    pub description: Option<String>,
+    /// `not_entered`, `not_completed` or `mismatch`.
+    pub verdict: String,
+    /// Number of the collective in its group.
+    pub sequence: u64,
+    /// What it is.
+    pub operation: Option<String>,
+    /// Ranks that never entered it, the first 64.
+    pub never_entered: Vec<u32>,
+    /// How many they are.
+    pub never_entered_total: u32,
+    /// Ranks on which it did not complete, the first 64.
+    pub not_completed: Vec<u32>,
+    /// How many they are.
+    pub not_completed_total: u32,
+    /// Members without a dump, the first 64.
+    pub no_dump: Vec<u32>,
+    /// How many they are.
+    pub no_dump_total: u32,
+    /// Hosts of the ranks that never entered it.
+    pub hosts: Vec<String>,
+    /// The same for a person.
+    pub statement: String,
+}
+
+impl From<wire::FlightFinding> for FlightFinding {
+    fn from(finding: wire::FlightFinding) -> FlightFinding {
+        FlightFinding {
+            group: finding.group,
+            description: text(finding.description),
+            verdict: finding.verdict,
+            sequence: finding.sequence,
+            operation: text(finding.operation),
+            never_entered: finding.never_entered,
+            never_entered_total: finding.never_entered_total,
+            not_completed: finding.not_completed,
+            not_completed_total: finding.not_completed_total,
+            no_dump: finding.no_dump,
+            no_dump_total: finding.no_dump_total,
+            hosts: finding.hosts,
+            statement: finding.statement,
+        }
+    }
+}
+
+/// Logs and dumps that are kept of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct JobLogs {
+    /// By host, rank and name.
+    pub logs: Vec<SubmittedLog>,
+    /// How many there are.
+    pub total: u64,
+}
+
 /// What the collector keeps of a log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SubmittedLog {
@@ -182,6 +253,8 @@ pub struct SubmittedLog {
     pub digest: String,
     /// The rules that were applied.
     pub rules: String,
+    /// It is a dump of the Flight Recorder; absent: it is a log.
+    pub flight: Option<FlightDump>,
     /// What is odd about the answer.
     pub marks: Vec<String>,
 }
@@ -190,7 +263,13 @@ impl TryFrom<wire::SubmitJobLogResponse> for SubmittedLog {
     type Error = ClientError;
 
     fn try_from(answer: wire::SubmitJobLogResponse) -> Result<SubmittedLog, ClientError> {
-        let log = present("log", answer.log)?;
+        SubmittedLog::told(present("log", answer.log)?, answer.repeated)
+    }
+}
+
+impl SubmittedLog {
+    /// What the collector told.
+    pub(crate) fn told(log: wire::JobLog, repeated: bool) -> Result<SubmittedLog, ClientError> {
         let mut marks = Vec::new();
         let count = |count: wire::LogCount| LogCount {
             class: count.class.into(),
@@ -202,7 +281,7 @@ impl TryFrom<wire::SubmitJobLogResponse> for SubmittedLog {
             rank: log.rank,
             name: text(log.name),
             received_at: moment_or_mark(&mut marks, "log.received_at", log.received_at),
-            repeated: answer.repeated,
+            repeated,
             class: log.class.into(),
             decision: log.decision.map(Into::into),
             causes: log.causes.into_iter().map(Into::into).collect(),
@@ -215,6 +294,11 @@ impl TryFrom<wire::SubmitJobLogResponse> for SubmittedLog {
             bytes: log.bytes,
             digest: log.digest,
             rules: log.rules,
+            flight: log.flight.map(|dump| FlightDump {
+                version: dump.version,
+                version_known: dump.version_known,
+                entries: dump.entries,
+            }),
             marks,
         })
     }

@@ -6,10 +6,12 @@ pub mod advice;
 pub mod agent;
 pub mod arguments;
 pub mod failure;
+pub mod incidents;
 pub mod job;
 pub mod log;
 pub mod probe;
 pub mod statistics;
+pub mod timeline;
 pub mod verdict;
 pub mod wire;
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::failure::{ChainStep, Failure, errno_name};
 use super::job::Job;
-use super::log::LogVerdict;
+use super::log::{FlightFinding, LogVerdict};
 use super::{Layer, Verb, moment_or_mark, present, text, wire_enum};
 use crate::error::ClientError;
 use crate::moment::Moment;
@@ -87,6 +87,8 @@ pub struct Verdict {
     pub failures_looked_at: u64,
     /// Rows of failures that the attempt has.
     pub failures_total: u64,
+    /// Earlier attempts of the job with the same failure, oldest first.
+    pub same_failure: Vec<String>,
 }
 
 /// Failing returns of an attempt.
@@ -134,6 +136,8 @@ pub struct Diagnosis {
     pub unseen: u64,
     /// What the job's own logs say beside the verdict; absent: none came.
     pub log: Option<LogVerdict>,
+    /// What the Flight Recorder's dumps say, the group in which the wait began first.
+    pub flight: Vec<FlightFinding>,
 }
 
 impl Verdict {
@@ -164,6 +168,7 @@ impl Verdict {
             chain: v.chain.into_iter().map(Into::into).collect(),
             failures_looked_at: v.failures_looked_at,
             failures_total: v.failures_total,
+            same_failure: v.same_failure,
         }
     }
 }
@@ -203,6 +208,7 @@ impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
             totals: answer.totals.into_iter().map(Into::into).collect(),
             unseen: answer.unseen,
             log: answer.log.map(Into::into),
+            flight: answer.flight.into_iter().map(Into::into).collect(),
         })
     }
 }

@@ -47,6 +47,27 @@ pub(crate) fn text(list: &FailureList, style: &Style, _now: Moment) -> String {
     out
 }
 
+/// One failure on a line of its own, for a stream of them.
+pub(crate) fn line(failure: &Failure, style: &Style) -> String {
+    let attempt = failure.attempt.as_ref().map(ToString::to_string);
+    let rank = failure.rank.map(|rank| format!("rank {rank}"));
+    let parts = [
+        failure.first_at.map(Moment::to_millis_text),
+        Some(printable(&failure.host)),
+        attempt.map(|attempt| printable(&attempt)),
+        rank,
+        failure.device.as_deref().map(printable),
+        Some(failure.verb.name().to_owned()),
+    ];
+    let told = parts.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let errno = style.paint(Ink::Bad, &born_errno(&failure.steps));
+    let times = match failure.count {
+        1 => String::new(),
+        many => format!(" ({many} times)"),
+    };
+    format!("{told} {errno}{times}: {}\n", chain_text(&failure.steps))
+}
+
 fn row(failure: &Failure) -> [Cell; 12] {
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     let process = match &failure.comm {

@@ -1,14 +1,13 @@
 //! `rdmesh job …`.
 
 use rdmesh_client::Moment;
-use rdmesh_client::jobs::JobHistory;
 use rdmesh_client::model::job::{Job, JobState};
 
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
 use super::{Ink, Style, ago, newest_shown, note, some_of, some_of_total, span};
-use crate::command::job::{JobChange, JobList};
+use crate::command::job::{JobChange, JobList, JobShown};
 
 /// Hosts that one line of a list names.
 const MAX_LISTED_HOSTS: usize = 3;
@@ -23,6 +22,13 @@ const COLUMNS: [Column; 9] = [
     Column::fixed("RAN").cheap(0),
     Column::prose("HOSTS", 16).dear(3),
     Column::prose("NOTES", 24),
+];
+
+const LOG_COLUMNS: [Column; 4] = [
+    Column::name("NAME"),
+    Column::name("HOST").cheap(0),
+    Column::number("RANK"),
+    Column::prose("SAYS", 24),
 ];
 
 /// One line, and what is odd about what was said.
@@ -55,7 +61,8 @@ pub(crate) fn list(list: &JobList, style: &Style, now: Moment) -> String {
 }
 
 /// An attempt in full, then its siblings.
-pub(crate) fn history(history: &JobHistory, style: &Style, now: Moment) -> String {
+pub(crate) fn history(shown: &JobShown, style: &Style, now: Moment) -> String {
+    let history = &shown.history;
     let job = &history.job;
     let mut out = heading(job, style);
     out.push('\n');
@@ -74,9 +81,50 @@ pub(crate) fn history(history: &JobHistory, style: &Style, now: Moment) -> Strin
         out.push('\n');
         out.push_str(&marks(job, style));
     }
+    out.push_str(&logs(shown, style));
     if history.attempts.len() > 1 {
         out.push_str(&format!("\n{}\n", style.paint(Ink::Heading, "Attempts")));
         out.push_str(&table(&history.attempts, style, now));
+    }
+    out
+}
+
+/// Its logs and dumps, a line each.
+fn logs(shown: &JobShown, style: &Style) -> String {
+    if shown.logs.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}\n", style.paint(Ink::Heading, "Logs"));
+    let mut table = Table::new(&LOG_COLUMNS).indented("  ");
+    for log in &shown.logs {
+        let says = match (&log.flight, &log.decision) {
+            (Some(dump), _) => format!("Flight Recorder {}", printable(&dump.version)),
+            (None, Some(line)) => format!("{}: {}", log.class.name(), printable(&line.text)),
+            (None, None) => log.class.name().to_owned(),
+        };
+        table.row([
+            log.name
+                .as_deref()
+                .map(printable)
+                .unwrap_or_default()
+                .into(),
+            log.host
+                .as_deref()
+                .map(printable)
+                .unwrap_or_default()
+                .into(),
+            log.rank
+                .map(|rank| rank.to_string())
+                .unwrap_or_default()
+                .into(),
+            says.into(),
+        ]);
+    }
+    out.push_str(&table.to_text(style));
+    let shown_logs = u64::try_from(shown.logs.len()).unwrap_or(u64::MAX);
+    if shown.logs_total > shown_logs {
+        let more = format!("  and {} more\n", shown.logs_total - shown_logs);
+        out.push_str(&more);
     }
     out
 }
@@ -185,6 +233,7 @@ fn table(jobs: &[Job], style: &Style, now: Moment) -> String {
 mod tests {
     use super::*;
     use crate::render::samples;
+    use rdmesh_client::jobs::JobHistory;
 
     #[test]
     fn a_change_is_answered_in_one_line() {
@@ -213,14 +262,14 @@ mod tests {
 
     #[test]
     fn an_attempt_in_full() {
-        let shown = JobHistory {
-            job: samples::job(),
-            attempts: vec![samples::job(), samples::odd_job()],
+        let of = |job, attempts, logs: Vec<_>| JobShown {
+            history: JobHistory { job, attempts },
+            logs_total: if logs.is_empty() { 0 } else { 131 },
+            logs,
         };
-        let odd = JobHistory {
-            job: samples::odd_job(),
-            attempts: Vec::new(),
-        };
+        let attempts = vec![samples::job(), samples::odd_job()];
+        let shown = of(samples::job(), attempts, vec![samples::submitted_log()]);
+        let odd = of(samples::odd_job(), Vec::new(), Vec::new());
         let both = [
             history(&shown, &Style::PLAIN, samples::now()),
             history(&odd, &Style::PLAIN, samples::now()),

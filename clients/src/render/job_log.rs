@@ -1,7 +1,7 @@
 //! `rdmesh job log`: what the collector kept of a log.
 
 use rdmesh_client::Moment;
-use rdmesh_client::model::log::{LogClass, LogLine, SubmittedLog};
+use rdmesh_client::model::log::{FlightDump, LogClass, LogLine, SubmittedLog};
 
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
@@ -19,6 +19,9 @@ const COLUMNS: [Column; 6] = [
 
 /// The line that decides first, then what else the log tells.
 pub(crate) fn text(log: &SubmittedLog, style: &Style, _now: Moment) -> String {
+    if let Some(dump) = &log.flight {
+        return dumped(log, dump, style);
+    }
     let (ink, headline) = match (&log.decision, &log.excluded, &log.consequence) {
         (Some(line), _, _) => (
             Ink::Bad,
@@ -74,6 +77,35 @@ pub(crate) fn text(log: &SubmittedLog, style: &Style, _now: Moment) -> String {
     }
     for mark in &log.marks {
         out.push_str(&note(&printable(mark), style));
+    }
+    out
+}
+
+/// A rank's dump: what it says is known with those of the others.
+fn dumped(log: &SubmittedLog, dump: &FlightDump, style: &Style) -> String {
+    let rank = match log.rank {
+        Some(rank) => format!("rank {rank}"),
+        None => "a rank that was not told (--rank)".to_owned(),
+    };
+    let said = format!(
+        "{}: a dump of the Flight Recorder (version {}) of {rank}; {} operations are kept. \
+         rdmesh diagnose says which ranks never entered which collective.",
+        printable(&log.attempt.to_string()),
+        printable(&dump.version),
+        dump.entries
+    );
+    let mut out = wrap(&said, "", style.prose_columns());
+    if !dump.version_known {
+        out.push_str(&note(
+            "Its version is newer than any that is known; it was read as the newest that is.",
+            style,
+        ));
+    }
+    if log.repeated {
+        out.push_str(&note(
+            "The same dump had come before; nothing changed.",
+            style,
+        ));
     }
     out
 }

@@ -163,11 +163,11 @@ fn share_cells(share: Share) -> [Cell; 5] {
     ]
 }
 
-fn hours(hours: f64) -> String {
+pub(super) fn hours(hours: f64) -> String {
     format!("{hours:.1}")
 }
 
-fn percent(share: Option<f64>) -> String {
+pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 

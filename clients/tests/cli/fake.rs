@@ -8,7 +8,7 @@ use rdmesh_proto::collector::v1 as wire;
 use rdmesh_proto::collector::v1::job_service_server::{JobService, JobServiceServer};
 use rdmesh_proto::collector::v1::query_service_server::{QueryService, QueryServiceServer};
 use rdmesh_proto::collector::v1::statistics_service_server::StatisticsServiceServer;
-use rdmesh_proto::collector::v1::wire_service_server::{WireService, WireServiceServer};
+use rdmesh_proto::collector::v1::wire_service_server::WireServiceServer;
 use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1 as tracer;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +17,9 @@ use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status};
+
+use crate::fake_answers::verdict;
+pub(crate) use crate::fake_answers::{failed_job, failure};
 
 /// What the fake knows and what it was asked.
 #[derive(Default)]
@@ -37,10 +40,16 @@ pub(crate) struct State {
     pub(crate) last_jobs: Option<wire::ListJobsRequest>,
     /// Windows that a watcher gets at once; then nothing comes.
     pub(crate) windows: Vec<wire::WatchWiresResponse>,
+    /// What a follower of failures gets at once, after the empty answer; then nothing comes.
+    pub(crate) followed: Vec<wire::WatchFailuresResponse>,
+    /// What happened on the hosts of any attempt.
+    pub(crate) timeline: wire::GetTimelineResponse,
     /// No wire fits what a watcher asks for.
     pub(crate) no_wire: bool,
     /// The last log that came, its source first.
     pub(crate) last_log: Option<(wire::JobLogSource, Vec<u8>)>,
+    /// Logs of any attempt.
+    pub(crate) logs: Vec<wire::JobLog>,
     /// The last time for which shares were asked.
     pub(crate) last_ended: Option<common::TimeRange>,
 }
@@ -149,7 +158,7 @@ impl Service {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+pub(crate) type Answer<T> = Result<Response<T>, Status>;
 
 fn find(
     state: &State,
@@ -274,6 +283,21 @@ impl JobService for Service {
         }))
     }
 
+    async fn list_job_logs(
+        &self,
+        request: Request<wire::ListJobLogsRequest>,
+    ) -> Answer<wire::ListJobLogsResponse> {
+        let request = request.into_inner();
+        let state = self.enter()?;
+        find(&state, &request.job_id, request.requeue, request.restart)?;
+        let logs = state.logs.clone();
+        Ok(Response::new(wire::ListJobLogsResponse {
+            total: u64::try_from(logs.len()).unwrap(),
+            logs,
+            next_page_token: String::new(),
+        }))
+    }
+
     async fn list_jobs(
         &self,
         request: Request<wire::ListJobsRequest>,
@@ -352,6 +376,34 @@ impl QueryService for Service {
         }))
     }
 
+    type WatchFailuresStream = Followed;
+
+    async fn watch_failures(
+        &self,
+        _request: Request<wire::WatchFailuresRequest>,
+    ) -> Answer<Self::WatchFailuresStream> {
+        let state = self.enter()?;
+        let begun = [wire::WatchFailuresResponse::default()];
+        let answers = begun.into_iter().chain(state.followed.clone());
+        let stream = tokio_stream::iter(answers.collect::<Vec<_>>()).map(Ok);
+        Ok(Response::new(Box::pin(
+            stream.chain(tokio_stream::pending()),
+        )))
+    }
+
+    async fn get_timeline(
+        &self,
+        request: Request<wire::GetTimelineRequest>,
+    ) -> Answer<wire::GetTimelineResponse> {
+        let request = request.into_inner();
+        let state = self.enter()?;
+        let job = find(&state, &request.job_id, request.requeue, request.restart)?;
+        Ok(Response::new(wire::GetTimelineResponse {
+            job: Some(job),
+            ..state.timeline.clone()
+        }))
+    }
+
     async fn advise_retry(
         &self,
         request: Request<wire::AdviseRetryRequest>,
@@ -406,96 +458,6 @@ impl QueryService for Service {
     }
 }
 
-type Watched = std::pin::Pin<
-    Box<dyn Stream<Item = Result<wire::WatchWiresResponse, Status>> + Send + 'static>,
+type Followed = std::pin::Pin<
+    Box<dyn Stream<Item = Result<wire::WatchFailuresResponse, Status>> + Send + 'static>,
 >;
-
-#[tonic::async_trait]
-impl WireService for Service {
-    type WatchWiresStream = Watched;
-
-    async fn watch_wires(
-        &self,
-        _request: Request<wire::WatchWiresRequest>,
-    ) -> Answer<Self::WatchWiresStream> {
-        let state = self.enter()?;
-        if state.no_wire {
-            return Err(Status::not_found("no wire fits"));
-        }
-        let windows = tokio_stream::iter(state.windows.clone()).map(Ok);
-        let stream = windows.chain(tokio_stream::pending());
-        Ok(Response::new(Box::pin(stream)))
-    }
-
-    async fn list_wires(
-        &self,
-        _request: Request<wire::ListWiresRequest>,
-    ) -> Answer<wire::ListWiresResponse> {
-        Err(Status::unimplemented("not part of the fake"))
-    }
-
-    async fn set_rate(
-        &self,
-        _request: Request<wire::SetRateRequest>,
-    ) -> Answer<wire::SetRateResponse> {
-        Err(Status::unimplemented("not part of the fake"))
-    }
-
-    async fn reset_wires(
-        &self,
-        _request: Request<wire::ResetWiresRequest>,
-    ) -> Answer<wire::ResetWiresResponse> {
-        Err(Status::unimplemented("not part of the fake"))
-    }
-
-    async fn set_bypass(
-        &self,
-        _request: Request<wire::SetBypassRequest>,
-    ) -> Answer<wire::SetBypassResponse> {
-        Err(Status::unimplemented("not part of the fake"))
-    }
-
-    async fn compare_wires(
-        &self,
-        _request: Request<wire::CompareWiresRequest>,
-    ) -> Answer<wire::CompareWiresResponse> {
-        Err(Status::unimplemented("not part of the fake"))
-    }
-}
-
-fn chain() -> Vec<tracer::ChainStep> {
-    vec![tracer::ChainStep {
-        function: "ib_umem_get".into(),
-        module: "ib_uverbs".into(),
-        layer: common::Layer::Memory.into(),
-        errno: 14,
-        errno_name: "EFAULT".into(),
-    }]
-}
-
-fn failure(index: usize) -> wire::Failure {
-    wire::Failure {
-        host: "gpu-01".into(),
-        count: 1 + u64::try_from(index).unwrap(),
-        steps: chain(),
-        comm: "\u{1b}[31mtrain".into(),
-        ..wire::Failure::default()
-    }
-}
-
-fn verdict() -> wire::Verdict {
-    wire::Verdict {
-        class: wire::VerdictClass::ApplicationArguments.into(),
-        layer: common::Layer::Memory.into(),
-        function: "ib_umem_get".into(),
-        module: "ib_uverbs".into(),
-        errno: 14,
-        errno_name: "EFAULT".into(),
-        hosts: vec!["gpu-01".into()],
-        confidence: wire::Confidence::High.into(),
-        route_to: "application owner".into(),
-        summary: "Memory at an address that is not mapped was registered.".into(),
-        chain: chain(),
-        ..wire::Verdict::default()
-    }
-}

@@ -65,4 +65,50 @@ impl StatisticsService for Service {
             ..wire::GetLostHoursResponse::default()
         }))
     }
+
+    async fn get_classes(
+        &self,
+        request: Request<wire::GetClassesRequest>,
+    ) -> Result<Response<wire::GetClassesResponse>, Status> {
+        self.enter()?.last_ended = request.into_inner().time;
+        let trend = wire::ClassTrend {
+            class: "driver".into(),
+            trend: wire::Trend::Rises.into(),
+            ..wire::ClassTrend::default()
+        };
+        let row = wire::ClassRow {
+            step_at: None,
+            class: "driver".into(),
+            share: quarter(),
+        };
+        Ok(Response::new(wire::GetClassesResponse {
+            rows: vec![row],
+            trends: vec![trend],
+            undiagnosed: 0,
+        }))
+    }
+
+    async fn get_incidents(
+        &self,
+        request: Request<wire::GetIncidentsRequest>,
+    ) -> Result<Response<wire::GetIncidentsResponse>, Status> {
+        self.enter()?.last_ended = request.into_inner().time;
+        let incident = wire::Incident {
+            function: "ib_umem_get".into(),
+            errno: 14,
+            hosts: 2_000,
+            ..wire::Incident::default()
+        };
+        Ok(Response::new(wire::GetIncidentsResponse {
+            incidents: vec![incident],
+        }))
+    }
+
+    async fn get_precursors(
+        &self,
+        request: Request<wire::GetPrecursorsRequest>,
+    ) -> Result<Response<wire::GetPrecursorsResponse>, Status> {
+        self.enter()?.last_ended = request.into_inner().time;
+        Ok(Response::new(wire::GetPrecursorsResponse::default()))
+    }
 }

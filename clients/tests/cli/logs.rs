@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::Stdio;
 
+use rdmesh_proto::collector::v1 as wire;
+
 use crate::fake::Fake;
 use crate::run::{ask, code, json, rdmesh, stderr, stdout};
 
@@ -68,11 +70,44 @@ fn what_is_no_log_is_refused_before_it_is_sent() {
         assert!(stderr(&output).contains(says), "{}", stderr(&output));
     };
     refused("job.log.gz", b"\x1f\x8b\x08\0", "zcat");
-    refused("trace", b"\x80\x02}q\0.", "Flight Recorder dump");
     for path in [folder.path().to_str().unwrap(), "/nonexistent/job.log"] {
         assert_eq!(code(&ask(&fake, &["job", "log", "7", path])), 1, "{path}");
     }
     assert!(fake.state().last_log.is_none());
+}
+
+#[test]
+fn a_dump_is_handed_in_with_the_rank_of_its_name() {
+    let fake = Fake::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nccl_trace_rank_17");
+    std::fs::write(&path, b"\x80\x02}q\0.").unwrap();
+    let output = ask(&fake, &["job", "log", "7", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let state = fake.state();
+    let (source, bytes) = state.last_log.as_ref().unwrap();
+    assert_eq!((source.rank, bytes.len()), (Some(17), 6));
+}
+
+#[test]
+fn a_job_is_shown_with_its_logs() {
+    let fake = Fake::start();
+    let job = crate::fake::failed_job("7");
+    fake.state().logs = vec![wire::JobLog {
+        attempt: job.attempt.clone(),
+        name: "slurm-7.out".into(),
+        class: wire::LogClass::Network.into(),
+        ..wire::JobLog::default()
+    }];
+    fake.state().jobs = vec![job];
+    let text = stdout(&ask(&fake, &["job", "show", "7"]));
+    assert!(
+        text.contains("slurm-7.out") && text.contains("network"),
+        "{text}"
+    );
+    let json = json(&stdout(&ask(&fake, &["job", "show", "7", "-o", "json"])));
+    assert_eq!(json["logs"][0]["name"], "slurm-7.out");
+    assert_eq!(json["logs_total"], 1);
 }
 
 #[test]
@@ -100,6 +135,25 @@ fn shares_are_asked_for_a_time() {
         assert!(json(&stdout(&output))["rows"].is_array());
         let output = ask(&fake, &[command, "--since", "1h", "--until", "2h"]);
         assert_eq!(code(&output), 2);
+    }
+}
+
+#[test]
+fn the_fleets_past_is_asked_for_a_time() {
+    let fake = Fake::start();
+    for (command, says, rows) in [
+        ("classes", "Rising: driver", "trends"),
+        ("incidents", "EFAULT on 2000 hosts", "incidents"),
+        ("precursors", "No failure was foretold", "precursors"),
+    ] {
+        let output = ask(&fake, &[command, "--since", "@1769868000"]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let text = stdout(&output);
+        assert!(text.contains(says), "{text}");
+        let asked = fake.state().last_ended.take().unwrap();
+        assert_eq!(asked.from.unwrap().seconds, 1_769_868_000);
+        let output = ask(&fake, &[command, "-o", "json"]);
+        assert!(json(&stdout(&output))[rows].is_array(), "{command}");
     }
 }
 

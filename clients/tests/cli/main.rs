@@ -6,8 +6,12 @@
 mod answers;
 mod classify_log;
 mod fake;
+mod fake_answers;
 mod fake_statistics;
+mod fake_wires;
+mod follow;
 mod logs;
 mod process;
+mod report;
 mod run;
 mod watch;

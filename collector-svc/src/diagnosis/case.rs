@@ -5,7 +5,8 @@ use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::{CoSignalKind, MissingReason};
 use time::OffsetDateTime;
 
-use crate::diagnosis::{Arguments, LogEvidence};
+use crate::diagnosis::rules::errno::EBADF;
+use crate::diagnosis::{Arguments, FlightEvidence, Incident, LogEvidence, Past};
 
 /// One attempt and everything that is known around it.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +42,12 @@ pub struct Case {
     pub shaping: Vec<Shaping>,
     /// What its own logs say; none: none came.
     pub log: Option<LogEvidence>,
+    /// What the Flight Recorder's dumps say, the group in which the wait began first.
+    pub flight: Vec<FlightEvidence>,
+    /// The job's other attempts before it, oldest first.
+    pub past: Vec<Past>,
+    /// The same failure on many hosts; none: it is on few, or nobody looked.
+    pub incident: Option<Incident>,
 }
 
 impl Case {
@@ -138,6 +145,16 @@ impl Chain {
     /// Whether its times or its attempt may be wrong.
     pub fn is_doubted(&self) -> bool {
         !self.doubts.is_empty() || !self.time_doubts.is_empty()
+    }
+
+    /// Whether it is part of normal work: a rule of its tracer says so, or it is the probe by
+    /// which NCCL learns whether a device can register a dmabuf (ncclIbDmaBufSupport of
+    /// net_ib.cc asks with the descriptor -1).
+    pub fn is_expected(&self) -> bool {
+        let is_probe = self.verb == Verb::RegDmabufMr
+            && self.deepest().errno == EBADF
+            && self.arguments.dmabuf_fd == Some(-1);
+        self.flags.expected || is_probe
     }
 
     /// Whether any step is of `layer`.

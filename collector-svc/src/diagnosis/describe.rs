@@ -3,6 +3,8 @@
 use rdmesh_proto::collector::v1::{Confidence, JobState, VerdictClass};
 use rdmesh_store::errno;
 
+use crate::diagnosis::flight::weigh_flight;
+use crate::diagnosis::history::state_history;
 use crate::diagnosis::log::weigh_log;
 use crate::diagnosis::outline::from_chain;
 use crate::diagnosis::rules::{self, Finding};
@@ -32,10 +34,12 @@ pub fn verdict(case: &Case) -> Verdict {
             None => undecided(case),
         },
     };
+    state_history(&mut verdict, case);
     state_shaping(&mut verdict, case);
     weigh_outcome(&mut verdict, case);
     weigh_times(&mut verdict, case);
     weigh_log(&mut verdict, case);
+    weigh_flight(&mut verdict, case);
     let decided = !verdict.function.is_empty();
     verdict.unwatched = watch::unwatched(case, decided.then_some(verdict.verb));
     verdict.failures_looked_at = u64::try_from(case.chains.len()).unwrap_or(u64::MAX);
@@ -96,8 +100,7 @@ fn decided(deciding: &Deciding<'_>, case: &Case) -> Verdict {
             .unwrap_or(deciding.chain),
         _ => deciding.chain,
     };
-    let mut verdict = from_chain(chain, finding.class, finding.confidence);
-    verdict.rule = rule;
+    let mut verdict = from_chain(chain, finding.class, finding.confidence, rule);
     verdict.hosts = deciding.hosts();
     verdict.devices = deciding.devices();
     verdict.first_at = Some(chain.first_at);
@@ -111,7 +114,8 @@ fn decided(deciding: &Deciding<'_>, case: &Case) -> Verdict {
     verdict.weigh_doubts(chain);
     verdict.against.extend(doubted(deciding));
     verdict.against.extend(finding.against);
-    verdict.against.extend(signals_before(case, chain.first_at));
+    let against = signals_before(case, chain.first_at, verdict.class);
+    verdict.against.extend(against);
     verdict
 }
 

@@ -8,6 +8,7 @@ use rdmesh_store::errno::ERRNOS;
 use serde::Deserialize;
 
 use crate::diagnosis::Mapping;
+use crate::diagnosis::rules::TABLE;
 use crate::names;
 
 /// The table that is built in. A test reads it whole.
@@ -55,6 +56,9 @@ pub struct Meaning {
     /// Whether the state machine of queue pairs has the step that was asked for.
     #[serde(default)]
     pub step_allowed: Option<bool>,
+    /// Rules that decided.
+    #[serde(default)]
+    pub rules: Vec<String>,
     /// Half a sentence for the summary.
     pub short: String,
     /// What it means, in plain words.
@@ -79,6 +83,7 @@ pub(crate) struct Key<'a> {
     pub(crate) verb: Verb,
     pub(crate) errno_name: &'a str,
     pub(crate) mapping: Option<Mapping>,
+    pub(crate) rule: &'a str,
     pub(crate) step_allowed: Option<bool>,
 }
 
@@ -147,7 +152,7 @@ impl Meanings {
 
 impl Meaning {
     /// How well it fits; `None`: a condition does not hold. An errno says more than a
-    /// layer, and a mapping more than both.
+    /// layer, a mapping more than both, and the rule that decided more than all.
     fn score(&self, key: Key<'_>) -> Option<u32> {
         let mut score = 0;
         let verb = names::verb(key.verb);
@@ -162,6 +167,7 @@ impl Meaning {
                 8,
             ),
             (&self.classes, self.classes.contains(&class), 2),
+            (&self.rules, self.rules.iter().any(|r| r == key.rule), 32),
         ] {
             if !allowed.is_empty() {
                 if !holds {
@@ -210,7 +216,9 @@ impl Meaning {
             .iter()
             .map(|(_, name, _)| (*name).to_owned())
             .collect();
+        let rules: Vec<String> = TABLE.iter().map(|rule| rule.name.to_owned()).collect();
         for (field, values, known) in [
+            ("rules", &self.rules, &rules),
             ("layers", &self.layers, &layers),
             ("verbs", &self.verbs, &verbs),
             ("errnos", &self.errnos, &errnos),
@@ -260,6 +268,7 @@ mod tests {
                         verb,
                         errno_name,
                         mapping: None,
+                        rule: "",
                         step_allowed: None,
                     };
                     let found = table.find(key).unwrap();
@@ -277,6 +286,7 @@ mod tests {
             verb: Verb::RegMr,
             errno_name: "EFAULT",
             mapping,
+            rule: "",
             step_allowed: None,
         };
         let table = table();

@@ -16,6 +16,8 @@ mod arguments;
 mod case;
 mod counted;
 mod describe;
+mod flight;
+mod history;
 mod log;
 mod meanings;
 mod outline;
@@ -36,8 +38,16 @@ pub use case::{
 };
 pub use counted::told_by;
 pub use describe::verdict as diagnose;
+pub use flight::FlightEvidence;
+pub use history::{Incident, SharedFact};
 pub use log::{LogEvidence, LogOpinion, LoggedLine, kernel_verb};
 pub(crate) use meanings::class_name;
 pub use meanings::{Meaning, Meanings};
 pub use retry::{Advice, Past, advise};
 pub use verdict::Verdict;
+
+/// The failing call that decides, before any rule is asked: for whoever gathers what else
+/// is known of it.
+pub(crate) fn deciding_chain(case: &Case) -> Option<&Chain> {
+    select::deciding(case).map(|deciding| deciding.chain)
+}

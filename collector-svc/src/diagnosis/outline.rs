@@ -9,7 +9,12 @@ use crate::diagnosis::transition::Step;
 use crate::diagnosis::{Chain, Verdict};
 
 /// The fields that a chain and a class give.
-pub(super) fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confidence) -> Verdict {
+pub(super) fn from_chain(
+    chain: &Chain,
+    class: VerdictClass,
+    confidence: Confidence,
+    rule: &'static str,
+) -> Verdict {
     let deepest = chain.deepest();
     let errno_name = errno::name(deepest.errno);
     let meanings = Meanings::built_in();
@@ -19,6 +24,7 @@ pub(super) fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confide
         verb: chain.verb,
         errno_name: &errno_name,
         mapping: chain.arguments.mapping,
+        rule,
         step_allowed: chain.arguments.step().map(|step| step != Step::Forbidden),
     };
     let meaning = meanings.find(key);
@@ -35,7 +41,7 @@ pub(super) fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confide
         first_at: Some(chain.first_at),
         confidence,
         route_to: meanings.route(class),
-        rule: "",
+        rule,
         evidence: Vec::new(),
         against: Vec::new(),
         unwatched: Vec::new(),
@@ -48,6 +54,7 @@ pub(super) fn from_chain(chain: &Chain, class: VerdictClass, confidence: Confide
         failures_looked_at: 0,
         failures_total: 0,
         log: None,
+        same_failure: Vec::new(),
         errno_name,
     }
 }
@@ -81,6 +88,7 @@ pub(super) fn nothing(class: VerdictClass) -> Verdict {
         verb: Verb::Unspecified,
         errno_name: "",
         mapping: None,
+        rule: "",
         step_allowed: None,
     };
     let meaning: Option<&Meaning> = meanings.find(key);
@@ -108,5 +116,6 @@ pub(super) fn nothing(class: VerdictClass) -> Verdict {
         failures_looked_at: 0,
         failures_total: 0,
         log: None,
+        same_failure: Vec::new(),
     }
 }

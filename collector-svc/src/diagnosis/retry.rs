@@ -9,7 +9,7 @@ use rdmesh_joblog::Class;
 use rdmesh_proto::collector::v1::{Confidence, RetryAdvice, VerdictClass};
 
 use crate::diagnosis::Verdict;
-use crate::diagnosis::meanings::class_name;
+use crate::diagnosis::history::is_same;
 use crate::diagnosis::select::distinct;
 use crate::diagnosis::watch::listed;
 
@@ -82,14 +82,6 @@ pub fn advise(verdict: &Verdict, placed_on: &[String], completed: bool, past: &[
         advice.evidence.push(log.statement.clone());
     }
     advice
-}
-
-/// The same function with the same errno; where no function decided, the same class.
-fn is_same(past: &Past, verdict: &Verdict) -> bool {
-    past.class == class_name(verdict.class)
-        && past.function == verdict.function
-        && past.errno == verdict.errno
-        && verdict.class != VerdictClass::CannotTell
 }
 
 /// What the other attempts with the same failure tell.

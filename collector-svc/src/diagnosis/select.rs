@@ -69,7 +69,7 @@ pub(crate) fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> 
 /// themselves, swallowed ones only by their own rule.
 fn decides(chain: &Chain) -> bool {
     let flags = chain.flags;
-    !flags.expected && !flags.incomplete && !flags.swallowed && chain.deepest().errno != 0
+    !chain.is_expected() && !flags.incomplete && !flags.swallowed && chain.deepest().errno != 0
 }
 
 /// The first of `candidates` by time.
@@ -109,7 +109,7 @@ pub(crate) fn deciding(case: &Case) -> Option<Deciding<'_>> {
         .iter()
         .filter(|c| {
             c.flags.swallowed
-                && !c.flags.expected
+                && !c.is_expected()
                 && !c.flags.incomplete
                 && c.host == first.host
                 && c.tgid == first.tgid
@@ -130,7 +130,7 @@ pub(crate) fn swallowed(case: &Case) -> Option<&Chain> {
     let candidates: Vec<&Chain> = case
         .chains
         .iter()
-        .filter(|c| c.flags.swallowed && !c.flags.expected && !c.flags.incomplete)
+        .filter(|c| c.flags.swallowed && !c.is_expected() && !c.flags.incomplete)
         .collect();
     first(&candidates)
 }

@@ -13,8 +13,12 @@ use crate::diagnosis::{Case, Chain, HostWatch, Signal, Step, Total, Verdict, wat
 use crate::names;
 
 pub(super) fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
-    let mut verdict = from_chain(chain, VerdictClass::SwallowedError, Confidence::Low);
-    verdict.rule = "swallowed-error-alone";
+    let mut verdict = from_chain(
+        chain,
+        VerdictClass::SwallowedError,
+        Confidence::Low,
+        "swallowed-error-alone",
+    );
     verdict.devices = select::distinct(
         [chain.device.as_str()]
             .into_iter()
@@ -41,7 +45,8 @@ pub(super) fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
     verdict
         .against
         .push("no call of the attempt failed towards the application".to_owned());
-    verdict.against.extend(signals_before(case, chain.first_at));
+    let against = signals_before(case, chain.first_at, verdict.class);
+    verdict.against.extend(against);
     verdict
 }
 
@@ -49,6 +54,9 @@ pub(super) fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
 pub(super) fn undecided(case: &Case) -> Verdict {
     if let Some(signal) = case.signals.iter().find(|signal| signal.independent) {
         return from_signal(signal);
+    }
+    if let Some(verdict) = by_scheduler(case) {
+        return verdict;
     }
     let mut verdict = nothing(VerdictClass::CannotTell);
     verdict.rule = "nothing-decides";
@@ -60,7 +68,7 @@ pub(super) fn undecided(case: &Case) -> Verdict {
             case.attempt
         ),
     };
-    let expected = case.chains.iter().filter(|c| c.flags.expected).count();
+    let expected = case.chains.iter().filter(|c| c.is_expected()).count();
     if expected > 0 {
         verdict.evidence.push(match expected {
             1 => "1 failure was seen that is part of normal work; it never decides".to_owned(),
@@ -72,7 +80,7 @@ pub(super) fn undecided(case: &Case) -> Verdict {
     for chain in case
         .chains
         .iter()
-        .filter(|c| c.flags.incomplete && !c.flags.expected)
+        .filter(|c| c.flags.incomplete && !c.is_expected())
         .take(3)
     {
         verdict.evidence.push(format!(
@@ -97,6 +105,23 @@ pub(super) fn undecided(case: &Case) -> Verdict {
         not_watched(&mut verdict, case);
     }
     verdict
+}
+
+/// What the scheduler says of the end, where nobody saw anything else.
+fn by_scheduler(case: &Case) -> Option<Verdict> {
+    let told = match case.state {
+        JobState::OutOfMemory => "the attempt ran out of memory",
+        JobState::NodeFail => "a node failed under the attempt",
+        _ => return None,
+    };
+    let mut verdict = nothing(VerdictClass::Host);
+    verdict.rule = "by-the-schedulers-word";
+    verdict.confidence = Confidence::Medium;
+    verdict.summary = format!("No call to the kernel failed, and the scheduler says that {told}.");
+    verdict.evidence = vec![format!("the scheduler says that {told}")];
+    verdict.against =
+        vec!["no tracer saw a process killed for its memory, or a host go".to_owned()];
+    Some(verdict)
 }
 
 /// Whether nothing but shaping may still explain the attempt.
@@ -164,7 +189,7 @@ fn why_no_decision(total: &Total, case: &Case) -> String {
     if rows.peek().is_none() {
         return "its details were dropped, are still on their way, or have aged out".to_owned();
     }
-    if rows.all(|chain| chain.flags.expected) {
+    if rows.all(|chain| chain.is_expected()) {
         "a rule says that it is part of normal work".to_owned()
     } else {
         format!(

@@ -55,6 +55,8 @@ pub struct Verdict {
     pub failures_total: u64,
     /// What the job's own logs say beside it; none: none came.
     pub log: Option<LogOpinion>,
+    /// Earlier attempts of the job with the same failure, oldest first.
+    pub same_failure: Vec<String>,
 }
 
 impl Verdict {

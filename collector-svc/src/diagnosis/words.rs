@@ -1,6 +1,8 @@
 //! Failures, co-signals and counts in words.
 
+use rdmesh_proto::collector::v1::VerdictClass;
 use rdmesh_proto::common::v1::Verb;
+use rdmesh_proto::tracer::v1::CoSignalKind;
 use rdmesh_store::errno;
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -91,11 +93,28 @@ pub(super) fn totals(chain: &Chain, case: &Case) -> Option<String> {
     })
 }
 
-/// Independent co-signals before the first failure are another possible cause.
-pub(super) fn signals_before(case: &Case, first_at: OffsetDateTime) -> Vec<String> {
+/// Whether a co-signal of that kind tells of a cause of that class.
+fn fits(kind: CoSignalKind, class: VerdictClass) -> bool {
+    use VerdictClass as V;
+    match kind {
+        CoSignalKind::Network => matches!(class, V::Network | V::Reachability),
+        CoSignalKind::Device => class == V::Device,
+        CoSignalKind::Host => class == V::Host,
+        CoSignalKind::Process => class == V::Process,
+        CoSignalKind::Unspecified => false,
+    }
+}
+
+/// Independent co-signals before the first failure are another possible cause than one of
+/// `class`.
+pub(super) fn signals_before(
+    case: &Case,
+    first_at: OffsetDateTime,
+    class: VerdictClass,
+) -> Vec<String> {
     case.signals
         .iter()
-        .filter(|signal| signal.independent && signal.at <= first_at)
+        .filter(|signal| signal.independent && signal.at <= first_at && !fits(signal.kind, class))
         .take(SIGNALS_NAMED)
         .map(|signal| {
             let before = (first_at - signal.at).as_seconds_f64();

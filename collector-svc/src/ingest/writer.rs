@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::ingest::ledger::Ledger;
 use crate::ingest::limits::{BATCH_MAX_BYTES, REASON_MAX_BYTES, TOO_SLOW_FROM_BYTES};
 use crate::ingest::queue::{Next, QueueEnd, Queued, Room};
+use crate::live::Live;
 use crate::metrics::IngestMetrics;
 use crate::status;
 use crate::wires::WireFigures;
@@ -57,17 +58,20 @@ pub struct Writer {
     pace: WriterPace,
     metrics: IngestMetrics,
     wires: WireFigures,
+    live: Live,
 }
 
 impl Writer {
-    /// A writer into `store`, which notes in `wires` what windows say.
+    /// A writer into `store`, which notes in `wires` what windows say and tells `live` of
+    /// failures.
     #[must_use]
-    pub fn new(store: Store, pace: WriterPace, wires: WireFigures) -> Self {
+    pub fn new(store: Store, pace: WriterPace, wires: WireFigures, live: Live) -> Self {
         Self {
             store,
             pace,
             metrics: IngestMetrics::new(),
             wires,
+            live,
         }
     }
 
@@ -166,6 +170,7 @@ impl Writer {
                     self.metrics
                         .committed(items.len() as u64, repeated, began.elapsed());
                     self.wires.committed(&items);
+                    self.live.committed(&items, &progress);
                     return Ok(());
                 }
                 Err(error) if error.is_retryable() => {

@@ -142,9 +142,15 @@ impl Intake {
             }
         }
         drop(bytes);
-        reading
+        let read = reading
             .await
-            .map_err(|error| Status::internal(format!("the log could not be read: {error}")))
+            .map_err(|error| Status::internal(format!("the log could not be read: {error}")))?;
+        read.map_err(|error| {
+            Status::invalid_argument(format!(
+                "it begins like a dump of the Flight Recorder, and is refused: {error}; write it \
+                 as JSON, or send the rank's log instead"
+            ))
+        })
     }
 }
 

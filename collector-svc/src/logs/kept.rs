@@ -1,10 +1,11 @@
 //! What is stored of a log, and what the contract has of it.
 
 use rdmesh_joblog::class::Turn;
+use rdmesh_joblog::flight::Dump;
 use rdmesh_joblog::moment::Clock;
 use rdmesh_joblog::summary::Group;
 use rdmesh_joblog::{Class, Decision, LineReport, Summary, Weight};
-use rdmesh_proto::collector::v1::{JobLog, LogClass, LogCount, LogLine};
+use rdmesh_proto::collector::v1::{FlightDump, JobLog, LogClass, LogCount, LogLine};
 use rdmesh_store::logs::{LogDecision, LogKey, StoredLog};
 use rdmesh_store::text::storable;
 use serde_json::json;
@@ -52,7 +53,15 @@ pub(super) fn of(key: LogKey, read: Read, received_at: OffsetDateTime) -> Log {
         digest: hexadecimal(&read.digest),
         excluded: summary.first_excluded.as_ref().map(|d| line(d, 1)),
         consequence: summary.first_consequence.as_ref().map(|d| line(d, 1)),
+        flight: read.flight.as_ref().map(|dump| FlightDump {
+            version: short(&dump.version),
+            version_known: dump.version_known,
+            entries: u64::try_from(dump.entries.len()).unwrap_or(u64::MAX),
+        }),
     };
+    // Of numbers and storable texts: it serialises.
+    let flight = read.flight.map(storable_dump);
+    let flight = flight.and_then(|dump| serde_json::to_string(&dump).ok());
     let most = decision
         .or(summary.first_excluded.as_ref())
         .or(summary.first_consequence.as_ref());
@@ -68,6 +77,7 @@ pub(super) fn of(key: LogKey, read: Read, received_at: OffsetDateTime) -> Log {
             decided(most, if decision.is_some() { same } else { 1 })
         }),
         details: details(&told, &summary),
+        flight,
         key,
     };
     Log { stored, told }
@@ -107,6 +117,78 @@ pub(crate) fn class(class: Class) -> LogClass {
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The same with texts that Postgres can hold.
+fn storable_dump(dump: Dump) -> Dump {
+    let mut dump = dump;
+    dump.version = short(&dump.version);
+    for entry in &mut dump.entries {
+        entry.group = short(&entry.group);
+        entry.operation = short(&entry.operation);
+    }
+    let groups = std::mem::take(&mut dump.groups).into_iter();
+    dump.groups = groups
+        .map(|(name, mut config)| {
+            config.description = short(&config.description);
+            (short(&name), config)
+        })
+        .collect();
+    let last = std::mem::take(&mut dump.last_enqueued).into_iter();
+    dump.last_enqueued = last.map(|(name, at)| (short(&name), at)).collect();
+    dump
+}
+
+/// A log as it was kept, for a list.
+pub(crate) fn listed(log: StoredLog) -> JobLog {
+    let decision = &log.decision;
+    let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+    let class = LogClass::from_str_name(&format!("LOG_CLASS_{}", log.class.to_uppercase()));
+    let version = |dump: &Dump| FlightDump {
+        version: dump.version.clone(),
+        version_known: dump.version_known,
+        entries: u64::try_from(dump.entries.len()).unwrap_or(u64::MAX),
+    };
+    let dump: Option<Dump> = log
+        .flight
+        .as_deref()
+        .and_then(|json| serde_json::from_str(json).ok());
+    JobLog {
+        attempt: Some(attempt::to_proto(&log.key.attempt)),
+        host: log.key.host.clone(),
+        rank: log.key.rank,
+        name: log.key.name.clone(),
+        received_at: Some(times::to_proto(log.received_at)),
+        bytes: unsigned(log.bytes),
+        lines: unsigned(log.lines),
+        matched: unsigned(log.matched),
+        class: class.unwrap_or_default().into(),
+        decision: (decision.weight > 0).then(|| told_line(decision)),
+        rules: log.rules.clone(),
+        digest: hexadecimal(&log.digest),
+        flight: dump.as_ref().map(version),
+        ..JobLog::default()
+    }
+}
+
+/// The line that decides, as it was kept.
+fn told_line(decision: &LogDecision) -> LogLine {
+    let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+    let class = LogClass::from_str_name(&format!("LOG_CLASS_{}", decision.class.to_uppercase()));
+    LogLine {
+        line: unsigned(decision.line),
+        class: class.unwrap_or_default().into(),
+        verb: decision.verb.clone(),
+        errno_name: decision.errno_name.clone(),
+        status: decision.status.clone(),
+        device: decision.device.clone(),
+        peer: decision.peer.clone(),
+        rank: decision.rank.and_then(|rank| u32::try_from(rank).ok()),
+        host: decision.host.clone(),
+        rule: decision.rule.clone(),
+        text: decision.text.clone(),
+        count: unsigned(decision.same_lines),
+    }
 }
 
 /// A name out of a log: it may be anything.
@@ -285,6 +367,7 @@ mod tests {
         };
         let read = Read {
             summary: summarizer.finish("1"),
+            flight: None,
             bytes: 9,
             digest: vec![0xab],
         };

@@ -1,17 +1,24 @@
 //! Bytes to a summary, in constant memory.
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Read as _};
 
+use rdmesh_joblog::flight::{self, Dump, DumpError, Format};
 use rdmesh_joblog::stream::classify_stream;
 use rdmesh_joblog::summary::Summarizer;
 use rdmesh_joblog::{Classifier, Summary};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
+/// Largest dump of a rank: a recorder of the usual 2,000 entries with stacks takes about
+/// 10 MiB. It is held whole, and eight are read at a time.
+const DUMP_MAX_BYTES: u64 = 64 << 20;
+
 /// A log that was read.
 #[derive(Debug)]
 pub(super) struct Read {
+    /// It is no log, but a rank's dump of the Flight Recorder.
+    pub(super) flight: Option<Dump>,
     pub(super) summary: Summary,
     pub(super) bytes: u64,
     /// SHA-256.
@@ -19,25 +26,50 @@ pub(super) struct Read {
 }
 
 /// Reads what `waiting` gives until its sender is gone. Runs on a thread of its own.
-pub(super) fn read(waiting: mpsc::Receiver<Vec<u8>>, classifier: &Classifier) -> Read {
+///
+/// # Errors
+/// A dump that is refused, with what to do. What looks like a dump in JSON and is none is
+/// read as a log.
+pub(super) fn read(
+    waiting: mpsc::Receiver<Vec<u8>>,
+    classifier: &Classifier,
+) -> Result<Read, DumpError> {
     let mut bytes = Bytes {
         waiting,
         current: io::Cursor::default(),
         count: 0,
         digest: Sha256::new(),
     };
-    let mut summarizer = Summarizer::new();
-    let ended = classify_stream(&mut bytes, classifier, |report| {
-        summarizer.observe(None, report);
-        Ok::<_, Infallible>(())
-    });
     // Neither the reader nor the receiver of the reports fails.
-    debug_assert!(ended.is_ok());
-    Read {
+    let mut start = Vec::new();
+    let window = u64::try_from(flight::SNIFF_BYTES).unwrap_or(u64::MAX);
+    let begun = (&mut bytes).take(window).read_to_end(&mut start);
+    debug_assert!(begun.is_ok());
+    let mut dump = None;
+    if let Some(format) = flight::sniff(&start) {
+        let rest = (&mut bytes).take(DUMP_MAX_BYTES).read_to_end(&mut start);
+        debug_assert!(rest.is_ok());
+        match flight::read(&start, None) {
+            Ok(found) => dump = Some(found.reduced()),
+            Err(error) if format == Format::Pickle => return Err(error),
+            Err(_) => {}
+        }
+    }
+    let mut summarizer = Summarizer::new();
+    if dump.is_none() {
+        let whole = io::Cursor::new(start).chain(&mut bytes);
+        let ended = classify_stream(whole, classifier, |report| {
+            summarizer.observe(None, report);
+            Ok::<_, Infallible>(())
+        });
+        debug_assert!(ended.is_ok());
+    }
+    Ok(Read {
+        flight: dump,
         summary: summarizer.finish(classifier.rules().revision()),
         bytes: bytes.count,
         digest: bytes.digest.finalize().to_vec(),
-    }
+    })
 }
 
 /// The messages as one stream of bytes.
@@ -76,7 +108,7 @@ mod tests {
             to.try_send(message).unwrap();
         }
         drop(to);
-        read(waiting, &Classifier::new(RuleSet::builtin().unwrap()))
+        read(waiting, &Classifier::new(RuleSet::builtin().unwrap())).unwrap()
     }
 
     #[test]

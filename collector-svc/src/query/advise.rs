@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use crate::attempt;
 use crate::diagnosis::{self, Past};
-use crate::query::diagnose::diagnose_attempt;
+use crate::query::diagnose::{diagnose_attempt, earlier};
 use crate::site::Routes;
 
 /// Earlier attempts that are looked at: a crash loop shows itself in fewer.
@@ -28,16 +28,7 @@ pub(crate) async fn on_attempt(
         .map(|placement| placement.host)
         .collect();
     let past = store.past_verdicts(&found.key, PAST_MAX).await?;
-    let past: Vec<Past> = past
-        .into_iter()
-        .map(|past| Past {
-            attempt: attempt::written(&past.key),
-            class: past.class,
-            function: past.function,
-            errno: past.errno,
-            hosts: past.hosts,
-        })
-        .collect();
+    let past: Vec<Past> = past.into_iter().map(earlier).collect();
     let completed = i32::from(found.state) == i32::from(JobState::Completed);
     let advice = diagnosis::advise(&verdict, &placed_on, completed, &past);
     Ok(AdviseRetryResponse {

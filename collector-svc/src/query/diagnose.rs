@@ -3,29 +3,28 @@
 use std::time::Duration;
 
 use prost::Message;
-use rdmesh_proto::collector::v1::{
-    Confidence, FailureTotal, JobState, Verdict as VerdictMessage, VerdictClass,
-};
+use rdmesh_proto::collector::v1::JobState;
 use rdmesh_proto::common::v1::{IdentitySource, Layer, Verb};
-use rdmesh_proto::tracer::v1::{ChainStep, CoSignalKind, Inventory, ProbeReport, ProbeState};
+use rdmesh_proto::tracer::v1::{CoSignalKind, Inventory, ProbeReport, ProbeState};
 use rdmesh_store::evidence::{
-    Counted, HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, StoredVerdict,
-    Total as StoredTotal,
+    HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, Total as StoredTotal,
 };
+use rdmesh_store::fleet::{NearIncident, Signature};
+use rdmesh_store::history::PastVerdict;
+use rdmesh_store::ingest::Step as StoredStep;
 use rdmesh_store::jobs::Attempt;
 use rdmesh_store::query::{Ambiguous as StoredAmbiguous, COUNTED_MAX, Failure, FailureFilter};
-use rdmesh_store::{Store, StoreError, errno};
+use rdmesh_store::{Store, StoreError};
 use time::OffsetDateTime;
 
 use crate::attempt;
 use crate::diagnosis::{
-    self, Ambiguous, Arguments, Case, Chain, ChainFlags, HostWatch, HostWorld, Probes, Shaping,
-    Signal, Step, Total, Verdict, WatchedProbe,
+    self, Ambiguous, Arguments, Case, Chain, ChainFlags, FlightEvidence, HostWatch, HostWorld,
+    Incident, Past, Probes, Shaping, SharedFact, Signal, Step, Total, Verdict, WatchedProbe,
 };
 use crate::ingest::marks::{self, Weight};
-use crate::query::{counted, log};
+use crate::query::{counted, flight, log, verdict};
 use crate::site::Routes;
-use crate::{names, times};
 
 /// Failures that a diagnosis looks at, the first by time: what decides comes first, and
 /// a storm of one signature is a few rows a snapshot.
@@ -39,6 +38,8 @@ const SIGNALS_BEFORE: Duration = Duration::from_secs(60);
 /// Why such a failure may be another attempt's where the attempt's end lies before its start.
 const TIMES_CONTRADICT: &str =
     "its host and time alone give it to the attempt, whose times contradict each other";
+/// Earlier attempts that are looked at: a crash loop shows itself in fewer.
+const PAST_MAX: u32 = 100;
 /// Snapshots come every five seconds; what an attempt did last is in the one after.
 const AFTER_END: Duration = Duration::from_secs(10);
 
@@ -53,6 +54,8 @@ pub struct Diagnosed {
     pub totals: Vec<StoredTotal>,
     /// Calls on its hosts that the kernel did not show to the probes.
     pub unseen: u64,
+    /// What the Flight Recorder's dumps say.
+    pub flight: Vec<FlightEvidence>,
 }
 
 /// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict. Whom to
@@ -85,43 +88,11 @@ pub async fn diagnose_attempt(
         0
     };
     let totals = store.totals_of(key).await?;
-    let placed_on: Vec<String> = store
-        .placements_of(key)
-        .await?
-        .into_iter()
-        .map(|placement| placement.host)
-        .collect();
-    let mut hosts = placed_on.clone();
-    for failure in &failures {
-        if !hosts.contains(&failure.host) {
-            hosts.push(failure.host.clone());
-        }
-    }
-    let (from, to) = window(attempt, &failures, now);
-    let unclear = contradicts(attempt);
-    let watch = store.watch_of(&hosts, from, to).await?;
-    let signals = store
-        .signals_of(&hosts, from - SIGNALS_BEFORE, to + AFTER_END, SIGNALS_MAX)
-        .await?;
-    let ambiguous = store.ambiguous_of(key).await?;
-    let shaping = store.shaping_of(key, &hosts, from, to).await?;
-    let logs = store.logs_of(key).await?;
     let case = Case {
-        attempt: attempt::written(key),
-        state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
-        told: attempt.told,
-        started_at: attempt.started_at,
-        ended_at: attempt.ended_at,
-        placed_on,
-        chains: failures.iter().map(|f| chain(f, unclear)).collect(),
         chains_left_out: unsigned(counted).saturating_sub(looked_at),
         more_left_out: counted >= COUNTED_MAX,
         totals: totals.iter().map(total).collect(),
-        hosts: watch.into_iter().map(|w| host_watch(w, unclear)).collect(),
-        ambiguous: ambiguous.into_iter().map(shared).collect(),
-        signals: signals.into_iter().map(signal).collect(),
-        shaping: shaping.into_iter().map(|s| shaped(s, unclear)).collect(),
-        log: log::evidence(&logs),
+        ..gathered(store, attempt, &failures, now).await?
     };
     let unseen = case
         .hosts
@@ -131,14 +102,112 @@ pub async fn diagnose_attempt(
     if let Some(team) = routes.team(verdict.class) {
         team.clone_into(&mut verdict.route_to);
     }
-    let stored = stored(&verdict, counted::of(&verdict, case.signals.len()));
+    let stored = verdict::stored(&verdict, counted::of(&verdict, case.signals.len()));
     store.keep_verdict(key, &stored, now).await?;
     Ok(Diagnosed {
         verdict,
         failures,
         totals,
         unseen,
+        flight: case.flight,
     })
+}
+
+/// All that the store knows around the failures of an attempt.
+async fn gathered(
+    store: &Store,
+    attempt: &Attempt,
+    failures: &[Failure],
+    now: OffsetDateTime,
+) -> Result<Case, StoreError> {
+    let key = &attempt.key;
+    let placements = store.placements_of(key).await?;
+    let placed_on: Vec<String> = placements.iter().map(|p| p.host.clone()).collect();
+    let mut hosts = placed_on.clone();
+    for failure in failures {
+        if !hosts.contains(&failure.host) {
+            hosts.push(failure.host.clone());
+        }
+    }
+    let (from, to) = window(attempt, failures, now);
+    let unclear = contradicts(attempt);
+    let watch = store.watch_of(&hosts, from, to).await?;
+    let signals = store
+        .signals_of(&hosts, from - SIGNALS_BEFORE, to + AFTER_END, SIGNALS_MAX)
+        .await?;
+    let ambiguous = store.ambiguous_of(key).await?;
+    let shaping = store.shaping_of(key, &hosts, from, to).await?;
+    let logs = store.logs_of(key).await?;
+    let past = store.past_verdicts(key, PAST_MAX).await?;
+    let mut case = Case {
+        attempt: attempt::written(key),
+        state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
+        told: attempt.told,
+        started_at: attempt.started_at,
+        ended_at: attempt.ended_at,
+        placed_on,
+        chains: failures.iter().map(|f| chain(f, unclear)).collect(),
+        hosts: watch.into_iter().map(|w| host_watch(w, unclear)).collect(),
+        ambiguous: ambiguous.into_iter().map(shared).collect(),
+        signals: signals.into_iter().map(signal).collect(),
+        shaping: shaping.into_iter().map(|s| shaped(s, unclear)).collect(),
+        log: log::evidence(&logs),
+        flight: flight::evidence(store, key, &placements).await?,
+        past: past.into_iter().map(earlier).collect(),
+        ..Case::default()
+    };
+    if let Some((signature, at)) = deciding_signature(&case) {
+        case.incident = store.incident_of(&signature, at).await?.map(incident);
+    }
+    Ok(case)
+}
+
+/// An earlier attempt of the job.
+pub(super) fn earlier(past: PastVerdict) -> Past {
+    Past {
+        attempt: attempt::written(&past.key),
+        class: past.class,
+        function: past.function,
+        errno: past.errno,
+        hosts: past.hosts,
+    }
+}
+
+/// The failure that will decide, for a look at which other hosts have it.
+fn deciding_signature(case: &Case) -> Option<(Signature, OffsetDateTime)> {
+    let chain = diagnosis::deciding_chain(case)?;
+    let small = |number: i32| i16::try_from(number).unwrap_or(0);
+    let steps = chain.steps.iter().map(|step| StoredStep {
+        function: step.function.clone(),
+        module: step.module.clone(),
+        layer: small(step.layer.into()),
+        errno: step.errno,
+    });
+    let signature = Signature {
+        driver: chain.driver.clone(),
+        verb: small(chain.verb.into()),
+        steps: steps.collect(),
+    };
+    Some((signature, chain.first_at))
+}
+
+fn incident(near: NearIncident) -> Incident {
+    let shared = near.shared.into_iter().map(|fact| SharedFact {
+        fact: fact.fact,
+        value: fact.value,
+        since: fact.since,
+        failing: unsigned(fact.failing),
+        failing_of: unsigned(fact.failing_of),
+        healthy: unsigned(fact.healthy),
+        healthy_of: unsigned(fact.healthy_of),
+    });
+    Incident {
+        hosts: unsigned(near.hosts),
+        attempts: unsigned(near.attempts),
+        first_at: near.first_at,
+        last_at: near.last_at,
+        shared: shared.collect(),
+    }
 }
 
 fn signal(signal: NearSignal) -> Signal {
@@ -182,17 +251,13 @@ fn shared(shared: StoredAmbiguous) -> Ambiguous {
     }
 }
 
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
 fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
 /// When the attempt ran, as well as it is known. Where its end lies before its start, all
 /// that was told of it, with its failures.
-fn window(
+pub(super) fn window(
     attempt: &Attempt,
     failures: &[Failure],
     now: OffsetDateTime,
@@ -345,95 +410,5 @@ fn host_world(inventory: &Inventory) -> HostWorld {
             .as_ref()
             .map(|gpu| gpu.name.clone())
             .unwrap_or_default(),
-    }
-}
-
-fn class_name(class: VerdictClass) -> String {
-    names::without(class.as_str_name(), "VERDICT_CLASS_")
-}
-
-fn small(value: i32) -> i16 {
-    i16::try_from(value).unwrap_or(0)
-}
-
-fn stored(verdict: &Verdict, counted: Counted) -> StoredVerdict {
-    StoredVerdict {
-        class: class_name(verdict.class),
-        layer: small(verdict.layer.into()),
-        verb: small(verdict.verb.into()),
-        function: verdict.function.clone(),
-        module: verdict.module.clone(),
-        errno: verdict.errno,
-        errno_name: verdict.errno_name.clone(),
-        hosts: verdict.hosts.clone(),
-        devices: verdict.devices.clone(),
-        first_at: verdict.first_at,
-        confidence: confidence_name(verdict.confidence),
-        route_to: verdict.route_to.clone(),
-        rule: verdict.rule.to_owned(),
-        evidence: verdict.evidence.clone(),
-        against: verdict.against.clone(),
-        unwatched: verdict.unwatched.clone(),
-        summary: verdict.summary.clone(),
-        meaning: verdict.meaning.clone(),
-        next_steps: verdict.next_steps.clone(),
-        failures_looked_at: signed(verdict.failures_looked_at),
-        failures_total: signed(verdict.failures_total),
-        counted,
-    }
-}
-
-fn confidence_name(confidence: Confidence) -> String {
-    names::without(confidence.as_str_name(), "CONFIDENCE_")
-}
-
-/// As the contract holds it.
-pub(crate) fn verdict_to_proto(verdict: Verdict) -> VerdictMessage {
-    VerdictMessage {
-        class: verdict.class.into(),
-        layer: verdict.layer.into(),
-        function: verdict.function,
-        module: verdict.module,
-        errno: u32::try_from(verdict.errno).unwrap_or(0),
-        errno_name: verdict.errno_name,
-        hosts: verdict.hosts,
-        devices: verdict.devices,
-        first_at: verdict.first_at.map(times::to_proto),
-        confidence: verdict.confidence.into(),
-        route_to: verdict.route_to,
-        rule: verdict.rule.to_owned(),
-        evidence: verdict.evidence,
-        against: verdict.against,
-        unwatched: verdict.unwatched,
-        summary: verdict.summary,
-        meaning: verdict.meaning,
-        next_steps: verdict.next_steps,
-        verb: verdict.verb.into(),
-        chain: verdict
-            .chain
-            .into_iter()
-            .map(|step| ChainStep {
-                errno_name: errno::name(step.errno),
-                errno: u32::try_from(step.errno).unwrap_or(0),
-                function: step.function,
-                module: step.module,
-                layer: step.layer.into(),
-            })
-            .collect(),
-        failures_looked_at: verdict.failures_looked_at,
-        failures_total: verdict.failures_total,
-    }
-}
-
-/// As the contract holds it.
-pub(crate) fn total_to_proto(total: StoredTotal) -> FailureTotal {
-    FailureTotal {
-        errno_name: errno::name(total.errno),
-        errno: u32::try_from(total.errno).unwrap_or(0),
-        host: total.host,
-        function: total.function,
-        module: total.module,
-        layer: i32::from(total.layer),
-        count: unsigned(total.count),
     }
 }

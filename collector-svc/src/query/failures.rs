@@ -89,6 +89,7 @@ pub(crate) fn filter(request: &ListFailuresRequest) -> Result<FailureFilter, Bad
         to,
         include_expected: request.include_expected,
         oldest_first: false,
+        of_snapshots: Vec::new(),
         after: page::read_failures_token(&request.page_token)?,
         limit: page::size(request.page_size, page::ROWS_DEFAULT, page::ROWS_MAX)?,
     })

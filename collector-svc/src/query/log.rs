@@ -62,7 +62,7 @@ fn class_of(name: &str) -> Class {
     name.parse().unwrap_or(Class::CannotTell)
 }
 
-fn line(log: &StoredLog) -> LoggedLine {
+pub(super) fn line(log: &StoredLog) -> LoggedLine {
     let decision = &log.decision;
     let number = |value: i64| u64::try_from(value).unwrap_or(0);
     let rank = decision.rank.and_then(|rank| u32::try_from(rank).ok());
@@ -104,7 +104,7 @@ pub(crate) fn to_proto(opinion: LogOpinion) -> LogVerdict {
     }
 }
 
-fn line_to_proto(line: LoggedLine) -> LogLine {
+pub(super) fn line_to_proto(line: LoggedLine) -> LogLine {
     LogLine {
         line: line.line,
         class: kept::class(line.class).into(),
@@ -159,6 +159,7 @@ mod tests {
                 ..LogDecision::default()
             },
             details: "{}".into(),
+            flight: None,
         }
     }
 

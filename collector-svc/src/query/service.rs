@@ -1,19 +1,29 @@
 //! The RPCs.
 
+use std::pin::Pin;
+
 use prost::Message;
 use rdmesh_proto::collector::v1::query_service_server::QueryService;
 use rdmesh_proto::collector::v1::{
     AdviseRetryRequest, AdviseRetryResponse, DiagnoseRequest, DiagnoseResponse,
-    GetHostProbesRequest, GetHostProbesResponse, ListAgentsRequest, ListAgentsResponse,
-    ListFailuresRequest, ListFailuresResponse,
+    GetHostProbesRequest, GetHostProbesResponse, GetTimelineRequest, GetTimelineResponse,
+    ListAgentsRequest, ListAgentsResponse, ListFailuresRequest, ListFailuresResponse,
+    WatchFailuresRequest, WatchFailuresResponse,
 };
 use rdmesh_proto::tracer::v1::ProbeReport;
-use rdmesh_store::Store;
+use rdmesh_services::shutdown::Closing;
 use rdmesh_store::query::FailureFilter;
+use rdmesh_store::{Store, StoreError};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::backing::Backing;
-use crate::query::{advise, agents, diagnose, failures, log, page};
+use crate::live::{FOLLOWERS_MAX, Live};
+use crate::query::{
+    advise, agents, diagnose, failures, flight, follow, log, page, timeline, verdict,
+};
 use crate::{attempt, jobs, status, times};
 
 /// Agents of a page unless asked for otherwise.
@@ -28,17 +38,25 @@ const FAILURES_WITH_VERDICT: usize = 200;
 /// Totals that come with a verdict, the largest first.
 const TOTALS_WITH_VERDICT: usize = 1_000;
 
+type Watched = Pin<Box<dyn Stream<Item = Result<WatchFailuresResponse, Status>> + Send>>;
+
 /// What people and programs ask.
 #[derive(Debug)]
 pub struct Queries {
     backing: Backing,
+    live: Live,
+    ending: Closing,
 }
 
 impl Queries {
-    /// The service.
+    /// The service over `backing`; those who follow are told by `live`, until `ending`.
     #[must_use]
-    pub fn new(backing: Backing) -> Self {
-        Self { backing }
+    pub fn new(backing: Backing, live: Live, ending: Closing) -> Self {
+        Self {
+            backing,
+            live,
+            ending,
+        }
     }
 }
 
@@ -69,6 +87,53 @@ impl QueryService for Queries {
         }))
     }
 
+    type WatchFailuresStream = Watched;
+
+    async fn watch_failures(
+        &self,
+        request: Request<WatchFailuresRequest>,
+    ) -> Result<Response<Watched>, Status> {
+        let filter = follow::filter(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
+        let store = self.backing.store()?.clone();
+        let following = self
+            .live
+            .follow(filter.host.clone(), filter.include_expected);
+        let following = following.ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{FOLLOWERS_MAX} follow failures already; try again when one has gone, or list them"
+            ))
+        })?;
+        let (to, answers) = mpsc::channel(follow::STREAM_ANSWERS);
+        let follower = follow::Follower {
+            store,
+            filter,
+            following,
+            ending: self.ending.clone(),
+            to,
+        };
+        tokio::spawn(follower.run());
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+
+    async fn get_timeline(
+        &self,
+        request: Request<GetTimelineRequest>,
+    ) -> Result<Response<GetTimelineResponse>, Status> {
+        let request = request.into_inner();
+        let store = self.backing.store()?;
+        let (found, _) =
+            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
+        let failed = |error: StoreError| status::from_store(&error);
+        let placements = store.placements_of(&found.key).await.map_err(failed)?;
+        let timeline = timeline::of_attempt(store, &found, &placements, self.backing.now());
+        let timeline = timeline.await.map_err(failed)?;
+        let job = jobs::with_placements(store, found).await?;
+        Ok(Response::new(GetTimelineResponse {
+            job: Some(job),
+            ..timeline
+        }))
+    }
+
     async fn diagnose(
         &self,
         request: Request<DiagnoseRequest>,
@@ -89,11 +154,12 @@ impl QueryService for Queries {
         let log = diagnosed.verdict.log.take().map(log::to_proto);
         Ok(Response::new(DiagnoseResponse {
             job: Some(job),
-            verdict: Some(diagnose::verdict_to_proto(diagnosed.verdict)),
+            verdict: Some(verdict::verdict_to_proto(diagnosed.verdict)),
             failures: page::fitting(failures.map(failures::to_proto), share),
-            totals: page::fitting(totals.map(diagnose::total_to_proto), share),
+            totals: page::fitting(totals.map(verdict::total_to_proto), share),
             unseen: diagnosed.unseen,
             log,
+            flight: diagnosed.flight.iter().map(flight::to_proto).collect(),
         }))
     }
 

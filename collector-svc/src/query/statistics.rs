@@ -2,10 +2,11 @@
 
 use rdmesh_proto::collector::v1::statistics_service_server::StatisticsService;
 use rdmesh_proto::collector::v1::{
-    CoverageRow, GetCoverageRequest, GetCoverageResponse, GetLostHoursRequest,
-    GetLostHoursResponse, GetMisattributionRequest, GetMisattributionResponse,
-    GetSilentFailuresRequest, GetSilentFailuresResponse, LogClass, LogCoverage, LostHoursRow,
-    MisattributionRow, Share, SilentRow, ToldBy,
+    CoverageRow, GetClassesRequest, GetClassesResponse, GetCoverageRequest, GetCoverageResponse,
+    GetIncidentsRequest, GetIncidentsResponse, GetLostHoursRequest, GetLostHoursResponse,
+    GetMisattributionRequest, GetMisattributionResponse, GetPrecursorsRequest,
+    GetPrecursorsResponse, GetSilentFailuresRequest, GetSilentFailuresResponse, LogClass,
+    LogCoverage, LostHoursRow, MisattributionRow, Share, SilentRow, ToldBy,
 };
 use rdmesh_proto::common::v1::TimeRange;
 use rdmesh_store::statistics::{Ended, Share as StoredShare};
@@ -13,6 +14,7 @@ use rdmesh_store::{Store, StoreError};
 use tonic::{Request, Response, Status};
 
 use crate::backing::Backing;
+use crate::query::fleet;
 use crate::{attempt, status};
 
 /// Shares, with the numbers of the SQL views.
@@ -157,15 +159,72 @@ impl StatisticsService for Statistics {
                 .map_err(|e| status::from_store(&e))?,
         }))
     }
+
+    async fn get_classes(
+        &self,
+        request: Request<GetClassesRequest>,
+    ) -> Result<Response<GetClassesResponse>, Status> {
+        Ok(Response::new(self.classes(request.get_ref()).await?))
+    }
+
+    async fn get_incidents(
+        &self,
+        request: Request<GetIncidentsRequest>,
+    ) -> Result<Response<GetIncidentsResponse>, Status> {
+        let time = request.get_ref().time.as_ref();
+        Ok(Response::new(self.incidents(time).await?))
+    }
+
+    async fn get_precursors(
+        &self,
+        request: Request<GetPrecursorsRequest>,
+    ) -> Result<Response<GetPrecursorsResponse>, Status> {
+        let time = request.get_ref().time.as_ref();
+        Ok(Response::new(self.precursors(time).await?))
+    }
+}
+
+/// The three about the past of the fleet, in the words of the trait below.
+impl Statistics {
+    async fn classes(&self, request: &GetClassesRequest) -> Result<GetClassesResponse, Status> {
+        let (store, ended) = self.asked(request.time.as_ref())?;
+        let step = fleet::step(request.step());
+        let failed = |error: StoreError| status::from_store(&error);
+        let rows = store.classes(ended, step).await.map_err(failed)?;
+        let trends = store.class_trends(ended, step).await.map_err(failed)?;
+        Ok(GetClassesResponse {
+            rows: rows.into_iter().map(fleet::class_row).collect(),
+            trends: trends.into_iter().map(fleet::class_trend).collect(),
+            undiagnosed: undiagnosed(store, ended).await.map_err(failed)?,
+        })
+    }
+
+    async fn incidents(&self, time: Option<&TimeRange>) -> Result<GetIncidentsResponse, Status> {
+        let (store, ended) = self.asked(time)?;
+        let rows = store.incidents(ended).await;
+        let rows = rows.map_err(|e| status::from_store(&e))?;
+        Ok(GetIncidentsResponse {
+            incidents: rows.into_iter().map(fleet::incident).collect(),
+        })
+    }
+
+    async fn precursors(&self, time: Option<&TimeRange>) -> Result<GetPrecursorsResponse, Status> {
+        let (store, ended) = self.asked(time)?;
+        let rows = store.precursors(ended).await;
+        let rows = rows.map_err(|e| status::from_store(&e))?;
+        Ok(GetPrecursorsResponse {
+            precursors: rows.into_iter().map(fleet::precursor).collect(),
+        })
+    }
 }
 
 const COVERED: &str = "covered";
 
-fn count(value: i64) -> u64 {
+pub(super) fn count(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-fn share(share: StoredShare) -> Share {
+pub(super) fn share(share: StoredShare) -> Share {
     Share {
         attempts: count(share.attempts),
         gpu_hours: share.gpu_hours,

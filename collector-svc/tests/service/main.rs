@@ -5,6 +5,9 @@
 mod bad_input;
 mod bounds;
 mod clocks;
+mod drills;
+mod flight;
+mod follow;
 mod ingest;
 mod jobs;
 mod load;

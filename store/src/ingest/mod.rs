@@ -5,6 +5,7 @@
 //! in the set already leaves nothing. Order and repetition do not matter, and the set
 //! is one range as long as nothing is missing.
 
+mod hours;
 mod progress;
 mod rows;
 mod runs;

@@ -174,6 +174,7 @@ pub(super) async fn advance_runs(
             run: run.clone(),
             through,
             repeated: 0,
+            stored: Vec::new(),
         });
     }
     Ok(progress)

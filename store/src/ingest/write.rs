@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, Row};
 
+use crate::ingest::hours::add_hours;
 use crate::ingest::progress::advance_runs;
 use crate::ingest::small::{note_attempts, store_inventory, store_probes};
 use crate::ingest::tables::store_large;
@@ -23,6 +24,8 @@ pub struct Progress {
     pub through: i64,
     /// Items of this batch that had been stored before.
     pub repeated: u64,
+    /// Sequences that this batch stored, in their order.
+    pub stored: Vec<i64>,
 }
 
 impl Store {
@@ -73,6 +76,7 @@ impl Store {
                 _ => {}
             }
         }
+        add_hours(&mut transaction, &new).await?;
         note_attempts(&mut transaction, &new).await?;
         note_wires(&mut transaction, &new).await?;
         let mut progress = advance_runs(&mut transaction, &runs, &new).await?;
@@ -80,8 +84,10 @@ impl Store {
         for progress in &mut progress {
             let of_run = |item: &&Item| *item.run == progress.run;
             let sent = items.iter().copied().filter(of_run).count();
-            let stored = new.iter().copied().filter(of_run).count();
-            progress.repeated = (sent - stored) as u64;
+            let stored = new.iter().copied().filter(of_run);
+            progress.stored = stored.map(|item| item.sequence).collect();
+            progress.stored.sort_unstable();
+            progress.repeated = (sent - progress.stored.len()) as u64;
         }
         Ok(progress)
     }

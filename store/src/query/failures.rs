@@ -111,6 +111,21 @@ pub struct FailureCursor {
     pub ordinal: i32,
 }
 
+/// A snapshot with failures, and between which times they lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSnapshot {
+    /// The host.
+    pub host: String,
+    /// Run of the agent.
+    pub run_id: Uuid,
+    /// Its sequence.
+    pub sequence: i64,
+    /// First failure in it.
+    pub first_at: OffsetDateTime,
+    /// Last failure in it.
+    pub last_at: OffsetDateTime,
+}
+
 /// Which failures to list. None does not filter.
 #[derive(Debug, Clone, Default)]
 pub struct FailureFilter {
@@ -138,6 +153,8 @@ pub struct FailureFilter {
     pub oldest_first: bool,
     /// Continue after this one.
     pub after: Option<FailureCursor>,
+    /// Of these snapshots alone; empty: of any.
+    pub of_snapshots: Vec<StoredSnapshot>,
     /// At most so many.
     pub limit: u32,
 }
@@ -253,6 +270,7 @@ fn push_filter<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFi
     if let Some(to) = filter.to {
         query.push(" AND at < ").push_bind(to);
     }
+    push_snapshots(query, &filter.of_snapshots);
     if !filter.include_expected {
         query.push(" AND NOT expected");
     }
@@ -270,6 +288,24 @@ fn push_filter<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFi
             .push_bind(after.seq);
         query.push(", ").push_bind(after.ordinal).push(")");
     }
+}
+
+fn push_snapshots<'a>(query: &mut QueryBuilder<'a, Postgres>, snapshots: &'a [StoredSnapshot]) {
+    let first = snapshots.iter().map(|snapshot| snapshot.first_at).min();
+    let last = snapshots.iter().map(|snapshot| snapshot.last_at).max();
+    let (Some(first), Some(last)) = (first, last) else {
+        return;
+    };
+    let hosts: Vec<&str> = snapshots.iter().map(|s| s.host.as_str()).collect();
+    query.push(" AND at >= ").push_bind(first);
+    query.push(" AND at <= ").push_bind(last);
+    query.push(" AND host = ANY (").push_bind(hosts.clone());
+    query.push(") AND (host, run_id, seq) IN (SELECT * FROM unnest(");
+    query.push_bind(hosts).push("::text[], ");
+    let runs: Vec<Uuid> = snapshots.iter().map(|s| s.run_id).collect();
+    query.push_bind(runs).push("::uuid[], ");
+    let sequences: Vec<i64> = snapshots.iter().map(|s| s.sequence).collect();
+    query.push_bind(sequences).push("::bigint[]))");
 }
 
 fn push_job<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFilter) {

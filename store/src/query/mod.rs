@@ -7,7 +7,9 @@ mod wires;
 
 pub use agents::{AgentStatus, ProbeCount, StoredReport};
 pub use ambiguous::Ambiguous;
-pub use failures::{COUNTED_MAX, Failure, FailureCursor, FailureFilter, FailurePage};
+pub use failures::{
+    COUNTED_MAX, Failure, FailureCursor, FailureFilter, FailurePage, StoredSnapshot,
+};
 pub use wires::{
     Comparison, FleetWire, Microseconds, Shaper, Span, SpanSummary, StoredWindow, WindowPlaces,
     WireFilter,

@@ -35,6 +35,7 @@ fn log(job: &str, rank: Option<u32>, digest: u8) -> StoredLog {
             ..LogDecision::default()
         },
         details: "{\"causes\": []}".into(),
+        flight: None,
     }
 }
 

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod bounds;
+mod fleet;
 mod ingest;
 mod jobs;
 mod logs;
 mod made;
 mod partitions;
+mod plans;
 mod reports;
 mod schema;
 mod statistics;

@@ -73,7 +73,7 @@ async fn host_is_in_every_unique_key_of_the_partitioned_tables() {
              AND a.attname = 'host' AND a.attnum = ANY (i.indkey))",
     );
     assert_eq!(without, "");
-    assert_eq!(db.sql("SELECT count(*) FROM pg_partitioned_table"), "6");
+    assert_eq!(db.sql("SELECT count(*) FROM pg_partitioned_table"), "7");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Answers for goldens, built as the collector sends them.
 
 mod fleet;
+pub(crate) mod incidents;
 mod logs;
+mod report;
 pub(crate) mod statistics;
 pub(crate) mod wires;
 
@@ -16,6 +18,7 @@ use time::macros::datetime;
 
 pub(crate) use fleet::{agents, probes};
 pub(crate) use logs::{advice, submitted_log};
+pub(crate) use report::{hostile_report, report};
 
 /// 2026-01-31 14:05:00.123456 UTC.
 const FAILED_AT: prost_types::Timestamp = prost_types::Timestamp {
@@ -267,6 +270,7 @@ fn wire_verdict() -> wire::Verdict {
         chain: reg_mr_chain(),
         failures_looked_at: 1,
         failures_total: 1,
+        same_failure: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::DumpError;
 use super::value::{Values, View};
@@ -11,7 +11,7 @@ use super::value::{Values, View};
 pub(super) const KNOWN_MAJOR: u32 = 2;
 
 /// How far a collective got on one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Enqueued; the GPU has not begun it.
@@ -36,7 +36,7 @@ impl State {
 }
 
 /// One operation that a rank recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Process group: its name, or its number before 2.0.
     pub group: String,
@@ -54,16 +54,17 @@ pub struct Entry {
 }
 
 /// What a dump says of a process group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupConfig {
     /// What people call it, such as `default_pg`.
     pub description: String,
-    /// Global ranks of its members.
+    /// Global ranks of its members; kept as runs, for a group may have thousands.
+    #[serde(with = "super::runs")]
     pub ranks: Vec<u32>,
 }
 
 /// One rank's dump.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dump {
     /// Whose it is, where the file's name says it.
     pub rank: Option<u32>,
@@ -79,6 +80,37 @@ pub struct Dump {
     /// Last collective that was enqueued, by group, where the dump says it apart
     /// from the entries (2.1 and newer).
     pub last_enqueued: BTreeMap<String, u64>,
+}
+
+/// Operations of a group that are kept of a dump: ranks drift apart by some, not by more.
+const KEPT_OF_GROUP: usize = 128;
+
+impl Dump {
+    /// The same with what a comparison of ranks needs: of each group the last operations,
+    /// and the first that did not complete.
+    pub fn reduced(mut self) -> Dump {
+        self.entries.retain(|entry| !entry.p2p);
+        let mut later: BTreeMap<String, usize> = BTreeMap::new();
+        let mut pending: BTreeMap<String, usize> = BTreeMap::new();
+        let mut kept: Vec<bool> = self
+            .entries
+            .iter()
+            .map(|entry| {
+                let first = pending.entry(entry.group.clone()).or_default();
+                let keep = entry.state != State::Completed && *first < KEPT_OF_GROUP;
+                *first += usize::from(keep);
+                keep
+            })
+            .collect();
+        for (entry, keep) in self.entries.iter().zip(&mut kept).rev() {
+            let count = later.entry(entry.group.clone()).or_default();
+            *keep |= *count < KEPT_OF_GROUP;
+            *count += 1;
+        }
+        let mut kept = kept.into_iter();
+        self.entries.retain(|_| kept.next().unwrap_or(false));
+        self
+    }
 }
 
 /// Whether a version is known.

@@ -8,6 +8,7 @@ mod analysis;
 mod dump;
 mod json;
 mod pickle;
+mod runs;
 mod value;
 
 use serde::Serialize;

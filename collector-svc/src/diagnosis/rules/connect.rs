@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use rdmesh_proto::collector::v1::{Confidence, VerdictClass};
 use rdmesh_proto::common::v1::{Layer, Verb};
+use rdmesh_proto::tracer::v1::CoSignalKind;
+use time::OffsetDateTime;
 
 use super::Finding;
 use super::errno::{EHOSTUNREACH, EINVAL, ENETUNREACH, ENODATA, ENOENT, ETIMEDOUT};
-use crate::diagnosis::Case;
 use crate::diagnosis::select::Deciding;
+use crate::diagnosis::words::signal_line;
+use crate::diagnosis::{Case, Signal};
 
 /// The core's function that reads the source GID of a connection.
 const FILL_SGID: &str = "rdma_fill_sgid_attr";
@@ -20,7 +23,7 @@ fn connects(verb: Verb) -> bool {
 }
 
 /// The neighbour did not answer, or there is no route: the driver is never reached.
-pub(super) fn neighbour(deciding: &Deciding<'_>, _: &Case) -> Option<Finding> {
+pub(super) fn neighbour(deciding: &Deciding<'_>, case: &Case) -> Option<Finding> {
     let chain = deciding.chain;
     let deepest = chain.deepest();
     let unreachable = matches!(deepest.errno, ETIMEDOUT | EHOSTUNREACH | ENETUNREACH);
@@ -61,7 +64,23 @@ pub(super) fn neighbour(deciding: &Deciding<'_>, _: &Case) -> Option<Finding> {
         }
         _ => {}
     }
+    if let Some(signal) = own_port(case, &hosts, chain.first_at) {
+        finding = finding.because(format!(
+            "the network of the failing host itself was not well before: {}; look there first",
+            signal_line(signal)
+        ));
+    }
     Some(finding)
+}
+
+/// What befell the network of one of these hosts before.
+fn own_port<'a>(case: &'a Case, hosts: &[String], before: OffsetDateTime) -> Option<&'a Signal> {
+    case.signals.iter().find(|signal| {
+        signal.independent
+            && signal.kind == CoSignalKind::Network
+            && signal.at <= before
+            && hosts.contains(&signal.host)
+    })
 }
 
 /// The slot of the GID table that the application chose is empty.

@@ -20,7 +20,7 @@ fn is_peer_memory(chain: &Chain) -> bool {
         .any(|s| s.layer == Layer::Memory && s.function.contains("peer"))
 }
 
-fn world<'a>(case: &'a Case, host: &str) -> Option<&'a HostWorld> {
+pub(super) fn world<'a>(case: &'a Case, host: &str) -> Option<&'a HostWorld> {
     case.hosts
         .iter()
         .find(|watch| watch.host == host)?
@@ -91,11 +91,17 @@ fn device_pages(world: Option<&HostWorld>) -> Finding {
 
 /// Nobody looked at the mapping.
 fn unknown_mapping(chain: &Chain, case: &Case) -> Finding {
-    if is_peer_memory(chain) {
-        return Finding::new(VerdictClass::GpuPeerMemory, Confidence::Medium)
-            .because("no peer-memory client took the address");
-    }
     let world = world(case, &chain.host);
+    if is_peer_memory(chain) {
+        let found = Finding::new(VerdictClass::GpuPeerMemory, Confidence::Medium)
+            .because("no peer-memory client took the address");
+        return match world {
+            Some(world) if !world.dmabuf => found.because(
+                "the host's kernel has no dmabuf for NICs, so that the peer-memory path was taken",
+            ),
+            _ => found,
+        };
+    }
     if world.is_some_and(|world| world.gpu_driver.is_empty()) {
         return Finding::new(VerdictClass::ApplicationArguments, Confidence::High)
             .because("the host has no GPU driver, so that the address is no GPU address");

@@ -7,6 +7,7 @@ mod connect;
 mod driver;
 mod entry;
 mod firmware;
+mod known;
 mod memory;
 mod swallowed;
 
@@ -19,6 +20,7 @@ use crate::diagnosis::select::Deciding;
 pub(crate) mod errno {
     pub(crate) const EPERM: i32 = 1;
     pub(crate) const ENOENT: i32 = 2;
+    pub(crate) const EINTR: i32 = 4;
     pub(crate) const EIO: i32 = 5;
     pub(crate) const ENXIO: i32 = 6;
     pub(crate) const EBADF: i32 = 9;
@@ -35,6 +37,9 @@ pub(crate) mod errno {
     pub(crate) const ENETUNREACH: i32 = 101;
     pub(crate) const ETIMEDOUT: i32 = 110;
     pub(crate) const EHOSTUNREACH: i32 = 113;
+    /// The kernel's own: a signal came.
+    pub(crate) const ERESTARTSYS: i32 = 512;
+    pub(crate) const ERESTARTNOINTR: i32 = 513;
     /// Kernel-internal, and yet some drivers return it to applications.
     pub(crate) const ENOTSUPP: i32 = 524;
 }
@@ -85,6 +90,22 @@ pub(crate) const TABLE: &[Rule] = &[
     Rule {
         name: "firmware-command-failed",
         applies: firmware::command_failed,
+    },
+    Rule {
+        name: "interrupted-by-a-signal",
+        applies: known::interrupted,
+    },
+    Rule {
+        name: "length-cut-to-32-bits",
+        applies: known::length_cut,
+    },
+    Rule {
+        name: "huge-pages-with-gpu-driver",
+        applies: known::huge_pages,
+    },
+    Rule {
+        name: "driver-forbids-dmabuf",
+        applies: known::dmabuf_not_allowed,
     },
     Rule {
         name: "neighbour-not-resolved",
