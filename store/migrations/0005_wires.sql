@@ -37,7 +37,7 @@ CREATE FUNCTION rdmesh_store.invalid_cause_name(cause smallint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE cause WHEN 1 THEN 'port_dropped' WHEN 2 THEN 'poll_gap'
         WHEN 3 THEN 'retransmits' WHEN 4 THEN 'back_pressure_help'
-        WHEN 5 THEN 'data_path_down' WHEN 6 THEN 'not_shaped' ELSE 'unknown' END $$;
+        WHEN 5 THEN 'data_path_down' ELSE 'unknown' END $$;
 
 -- Shorter ones are none: windows are placed on the collector's clock by an estimate that
 -- changes with each connection, by some milliseconds.
@@ -114,7 +114,7 @@ COMMENT ON COLUMN rdmesh.wire_windows.expires_at IS 'When the rate goes back to 
 COMMENT ON COLUMN rdmesh.wire_windows.policy_generation IS 'Grows with each change of the wire.';
 COMMENT ON COLUMN rdmesh.wire_windows.bypass IS 'Traffic went around the shaper.';
 COMMENT ON COLUMN rdmesh.wire_windows.valid IS 'Whether the window shows the wire that was asked for.';
-COMMENT ON COLUMN rdmesh.wire_windows.invalid_causes IS 'Why it does not: port_dropped, poll_gap, retransmits, back_pressure_help, data_path_down, not_shaped.';
+COMMENT ON COLUMN rdmesh.wire_windows.invalid_causes IS 'Why it does not: port_dropped, poll_gap, retransmits, back_pressure_help, data_path_down.';
 COMMENT ON COLUMN rdmesh.wire_windows.sent_frames IS 'Frames sent.';
 COMMENT ON COLUMN rdmesh.wire_windows.sent_bits IS 'Bits sent, frame overhead included.';
 COMMENT ON COLUMN rdmesh.wire_windows.sent_bps IS 'Mean rate sent, frame overhead included, bit/s; null: the window has no length.';
