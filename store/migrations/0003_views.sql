@@ -46,8 +46,7 @@ CREATE FUNCTION rdmesh_store.missing_name(reason smallint) RETURNS text
         WHEN 3 THEN 'no_such_function' WHEN 4 THEN 'changed_by_compiler'
         WHEN 5 THEN 'not_described' WHEN 6 THEN 'no_btf' WHEN 7 THEN 'not_traceable'
         WHEN 8 THEN 'driver_has_no_operation' WHEN 9 THEN 'no_return_value'
-        WHEN 10 THEN 'refused_by_kernel' WHEN 11 THEN 'detached' WHEN 12 THEN 'budget_passed'
-        WHEN 13 THEN 'ambiguous' ELSE 'unknown' END $$;
+        WHEN 10 THEN 'refused_by_kernel' WHEN 11 THEN 'detached' ELSE 'unknown' END $$;
 
 CREATE FUNCTION rdmesh_store.drop_name(kind smallint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

@@ -310,7 +310,7 @@ COMMENT ON COLUMN rdmesh.probes.logical IS 'One of the thirteen logical hooks.';
 COMMENT ON COLUMN rdmesh.probes.state IS 'attached, missing, replaced or detached.';
 COMMENT ON COLUMN rdmesh.probes.attached_by IS 'fexit, kretprobe, kretprobe_multi or empty.';
 COMMENT ON COLUMN rdmesh.probes.reason IS 'Why it is missing, or what replaced it.';
-COMMENT ON COLUMN rdmesh.probes.missing_because IS 'The same for programs, in the order of reason: module_not_loaded, no_driver, no_such_function, changed_by_compiler, not_described, no_btf, not_traceable, driver_has_no_operation, no_return_value, refused_by_kernel, detached, budget_passed, ambiguous or unknown; empty: it is attached, or the tracer did not say.';
+COMMENT ON COLUMN rdmesh.probes.missing_because IS 'The same for programs, in the order of reason: module_not_loaded, no_driver, no_such_function, changed_by_compiler, not_described, no_btf, not_traceable, driver_has_no_operation, no_return_value, refused_by_kernel, detached or unknown; empty: it is attached, or the tracer did not say.';
 COMMENT ON COLUMN rdmesh.probes.found_by IS 'How its place was found.';
 COMMENT ON COLUMN rdmesh.probes.failures IS 'Failing returns counted since its run began.';
 COMMENT ON COLUMN rdmesh.probes.drops IS 'Records dropped since its run began.';
