@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -50,7 +51,12 @@ fn main() -> ExitCode {
     match execute(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("collector-svc: {}", with_causes(error.as_ref()));
+            // Nobody may read it any more: the exit code tells.
+            let _ = writeln!(
+                io::stderr(),
+                "collector-svc: {}",
+                with_causes(error.as_ref())
+            );
             ExitCode::from(exit_code(&error))
         }
     }

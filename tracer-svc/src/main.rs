@@ -1,6 +1,6 @@
 //! `tracer-svc`: configuration, telemetry, attach, serve, drain.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -17,7 +17,8 @@ fn main() -> ExitCode {
     match execute(&Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tracer-svc: {}", with_causes(error.as_ref()));
+            // Nobody may read it any more: the exit code tells.
+            let _ = writeln!(io::stderr(), "tracer-svc: {}", with_causes(error.as_ref()));
             let code = error
                 .downcast_ref::<LaunchError>()
                 .map_or(1, LaunchError::exit_code);

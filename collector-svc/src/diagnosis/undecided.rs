@@ -52,8 +52,18 @@ pub(super) fn swallowed_alone(chain: &Chain, case: &Case) -> Verdict {
 
 /// No chain decides: a co-signal, or nothing.
 pub(super) fn undecided(case: &Case) -> Verdict {
-    if let Some(signal) = case.signals.iter().find(|signal| signal.independent) {
-        return from_signal(signal);
+    if let Some(signal) = cause(case) {
+        let mut verdict = from_signal(signal);
+        if let Some(start) = case.started_at
+            && signal.at < start - SAMPLED
+        {
+            let before = (start - signal.at).whole_seconds();
+            verdict.lower_confidence();
+            verdict
+                .against
+                .push(format!("it came {before} s before the attempt started"));
+        }
+        return verdict;
     }
     if let Some(verdict) = by_scheduler(case) {
         return verdict;
@@ -199,6 +209,25 @@ fn why_no_decision(total: &Total, case: &Case) -> String {
     }
 }
 
+/// What is looked at once an interval is told with the time of the look before.
+const SAMPLED: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The first co-signal that can be a cause. A link or a card may have been broken before the
+/// attempt started; a process that ended before it was another's.
+fn cause(case: &Case) -> Option<&Signal> {
+    let lasts = |kind| matches!(kind, CoSignalKind::Network | CoSignalKind::Device);
+    let while_it_ran = |signal: &&Signal| {
+        case.started_at
+            .is_none_or(|start| match lasts(signal.kind) {
+                true => signal.at >= start - SAMPLED,
+                false => signal.at >= start,
+            })
+    };
+    let mut causes = case.signals.iter().filter(|signal| signal.independent);
+    let first = causes.clone().find(while_it_ran);
+    first.or_else(|| causes.find(|signal| lasts(signal.kind)))
+}
+
 fn from_signal(signal: &Signal) -> Verdict {
     let class = match signal.kind {
         CoSignalKind::Network => VerdictClass::Network,
@@ -219,6 +248,9 @@ fn from_signal(signal: &Signal) -> Verdict {
         _ => Confidence::Medium,
     };
     verdict.summary = format!("No call to the kernel failed, and {}.", signal_line(signal));
+    let fill = |text: &String| text.replace("{host}", &signal.host);
+    verdict.meaning = fill(&verdict.meaning);
+    verdict.next_steps = verdict.next_steps.iter().map(fill).collect();
     verdict.evidence = vec![format!("{} {}", moment(signal.at), signal_line(signal))];
     verdict
 }

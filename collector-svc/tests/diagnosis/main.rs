@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod co_signals;
 mod doubts;
 mod goldens;
 mod logs;

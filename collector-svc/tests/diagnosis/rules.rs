@@ -423,7 +423,7 @@ fn an_unknown_layer_cannot_be_told() {
     assert_eq!(verdict.function, "new_function");
 }
 
-fn port_down(independent: bool) -> Signal {
+pub(crate) fn port_down(independent: bool) -> Signal {
     Signal {
         host: "gpu-01".into(),
         at: T0 - Duration::from_secs(2),

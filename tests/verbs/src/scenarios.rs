@@ -65,6 +65,8 @@ pub(crate) enum Scenario {
     Ok,
     /// Fail as in reg-mr-efault and end in the same instant; the exit code is the errno.
     FailAndExit,
+    /// Use memory until the kernel ends the process, 256 MiB at most; no call fails.
+    Hungry,
     /// A rank that sets up its queue pair and regions, fails in reg_mr and exits with 1.
     Rank,
 }
@@ -113,10 +115,18 @@ pub(crate) fn run(device: &Device, plan: Plan, mut report: Report) -> Result<Rep
         Scenario::TimedOk => timed(device, count, State::Init, &mut report)?,
         Scenario::TimedFailing => timed(device, count, State::ReadyToSend, &mut report)?,
         Scenario::Ok => all_well(device, count, &mut report)?,
+        Scenario::Hungry => hungry(),
         Scenario::FailAndExit => fail_and_exit(device)?,
         Scenario::Rank => rank(device, &mut report)?,
     }
     Ok(report)
+}
+
+/// Memory that is written to, page by page, and kept.
+fn hungry() {
+    const MIB: usize = 1 << 20;
+    let kept: Vec<Vec<u8>> = (0..256).map(|_| vec![1_u8; MIB]).collect();
+    std::hint::black_box(kept);
 }
 
 fn reg_mr_efault(device: &Device, count: u64, report: &mut Report) -> Result<()> {
