@@ -375,7 +375,7 @@ impl JobService for Jobs {
         let total = u64::try_from(page.total).unwrap_or(0);
         let more = !page.logs.is_empty() && u64::try_from(next).is_ok_and(|next| next < total);
         Ok(Response::new(ListJobLogsResponse {
-            logs: page.logs.into_iter().map(kept::listed).collect(),
+            logs: page.logs.iter().map(kept::listed).collect(),
             next_page_token: if more {
                 page::offset_token(next)
             } else {

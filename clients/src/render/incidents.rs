@@ -1,5 +1,7 @@
 //! `rdmesh classes|incidents|precursors`.
 
+use std::time::Duration;
+
 use rdmesh_client::Moment;
 use rdmesh_client::model::incidents::{Classes, Incident, Incidents, Precursors, Trend};
 
@@ -157,8 +159,8 @@ pub(crate) fn precursors(answer: &Precursors, style: &Style, _now: Moment) -> St
         Column::number("AND BEFORE THAT").cheap(0),
     ]);
     for row in &answer.precursors {
-        // Whole seconds, far below 2^53.
-        let lead = row.lead_seconds.max(0.0) as i64;
+        let lead = Duration::try_from_secs_f64(row.lead_seconds).unwrap_or_default();
+        let lead = i64::try_from(lead.as_secs()).unwrap_or(i64::MAX);
         table.row([
             moment(row.failed_at).into(),
             printable(&row.attempt.to_string()).into(),

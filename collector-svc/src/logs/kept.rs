@@ -140,7 +140,7 @@ fn storable_dump(dump: Dump) -> Dump {
 }
 
 /// A log as it was kept, for a list.
-pub(crate) fn listed(log: StoredLog) -> JobLog {
+pub(crate) fn listed(log: &StoredLog) -> JobLog {
     let decision = &log.decision;
     let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
     let class = LogClass::from_str_name(&format!("LOG_CLASS_{}", log.class.to_uppercase()));

@@ -38,7 +38,7 @@ fn lane_of(layer: Layer) -> &'static str {
 /// A clock for the drawing: from the first to the last moment that is shown.
 struct Scale {
     from: Moment,
-    span_ns: f64,
+    span_ns: i128,
 }
 
 impl Scale {
@@ -55,12 +55,12 @@ impl Scale {
             .collect();
         let (from, to) = (*all.iter().min()?, *all.iter().max()?);
         // A drawing of a single moment is a second wide.
-        let span_ns = (from.nanoseconds_until(to) as f64).max(1e9);
+        let span_ns = from.nanoseconds_until(to).max(1_000_000_000);
         Some(Scale { from, span_ns })
     }
 
     fn x(&self, at: Moment) -> f64 {
-        let share = self.from.nanoseconds_until(at) as f64 / self.span_ns;
+        let share = self.from.nanoseconds_until(at) as f64 / self.span_ns as f64;
         LEFT + share.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
     }
 }
@@ -158,9 +158,9 @@ fn background(lanes: &[&str], scale: &Scale, report: &Report) -> String {
             last if last == TICKS - 1 => "end",
             _ => "middle",
         };
-        let at = scale
-            .from
-            .later_by_nanoseconds((share * scale.span_ns) as i64);
+        let into = scale.span_ns * i128::from(tick) / i128::from(TICKS - 1);
+        let into = i64::try_from(into).unwrap_or(i64::MAX);
+        let at = scale.from.later_by_nanoseconds(into);
         out.push_str(&format!(
             "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
             bottom + 15.0,

@@ -106,6 +106,7 @@ fn usual() -> Inventory {
 }
 
 /// What must come out.
+#[derive(Clone, Copy)]
 struct Truth {
     class: VerdictClass,
     layer: Layer,

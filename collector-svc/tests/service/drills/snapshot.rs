@@ -99,7 +99,7 @@ impl Fail {
 }
 
 /// Something else that was seen.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct Sign {
     pub(super) seconds_ago: f64,
     pub(super) kind: CoSignalKind,
