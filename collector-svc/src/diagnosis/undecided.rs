@@ -248,9 +248,9 @@ fn from_signal(signal: &Signal) -> Verdict {
         _ => Confidence::Medium,
     };
     verdict.summary = format!("No call to the kernel failed, and {}.", signal_line(signal));
-    let fill = |text: &String| text.replace("{host}", &signal.host);
+    let fill = |text: &str| text.replace("{host}", &signal.host);
     verdict.meaning = fill(&verdict.meaning);
-    verdict.next_steps = verdict.next_steps.iter().map(fill).collect();
+    verdict.next_steps = verdict.next_steps.iter().map(|step| fill(step)).collect();
     verdict.evidence = vec![format!("{} {}", moment(signal.at), signal_line(signal))];
     verdict
 }

@@ -126,5 +126,9 @@ fn line(record: &str) -> Option<Line<'_>> {
 }
 
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(DETAIL_BYTES)].to_owned()
+    let mut end = text.len().min(DETAIL_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
 }

@@ -22,7 +22,6 @@ fn at(seconds: u64) -> ClockPair {
     ClockPair {
         boottime_ns: seconds * SECOND,
         realtime_ns: 0,
-        ..ClockPair::default()
     }
 }
 

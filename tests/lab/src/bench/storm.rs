@@ -106,7 +106,7 @@ async fn watching<T>(
 pub(super) async fn figures(lab: &Lab, host: &TracedHost) -> Result<Vec<Figure>> {
     let step = Progress::Lines.step("making a storm without probes, and one with them");
     // Tables and buffers reach their size.
-    let trial = per_second(TRIAL, storm(host, "bench-trial", TRIAL).await?);
+    let trial = storm(host, "bench-trial", TRIAL).await?;
     // Letting go reads all counters, which are kept.
     host.exec(&["/usr/bin/tracer-svc", "detach"]).await?;
     let bare = per_second(TRIAL, storm(host, "bench-bare", TRIAL).await?);
@@ -121,7 +121,8 @@ pub(super) async fn figures(lab: &Lab, host: &TracedHost) -> Result<Vec<Figure>>
     }
     host.exec(&["/usr/bin/tracer-svc", "attach"]).await?;
     // A quarter more than the trial's pace says.
-    let calls = (trial * STORM.as_secs_f64() * 1.25) as u64;
+    let calls = u128::from(TRIAL) * STORM.as_millis() * 5 / 4 / trial.as_millis().max(1);
+    let calls = u64::try_from(calls)?;
     let started = Instant::now();
     let (took, rss_before, rss_most) = watching(host, storm(host, JOB, calls)).await?;
     ensure!(
