@@ -6,7 +6,7 @@ use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
 use rdmesh_proto::tracer::v1::{ChainMark, CoSignalKind, CreateArguments, ModifyQpArguments};
 
 use super::snapshot::{Fail, Sign};
-use super::{Drill, Told, Truth};
+use super::{Drill, Told, Truth, one, says, truth};
 
 const EIO: u32 = 5;
 const EPERM: u32 = 1;
@@ -51,26 +51,6 @@ fn step(current: u32, asked: u32) -> Read {
         attribute_mask: Some(1),
         ..ModifyQpArguments::default()
     })
-}
-
-fn truth(class: Class, layer: Layer, errno: u32, route: &'static str) -> Truth {
-    Truth {
-        class,
-        layer,
-        errno,
-        host: "a",
-        route,
-        says: &[],
-    }
-}
-
-fn says(truth: Truth, says: &'static [&'static str]) -> Truth {
-    Truth { says, ..truth }
-}
-
-fn one(name: &'static str, fail: Fail, truth: Truth) -> Drill {
-    let hosts = vec![Told::new("a").fails(fail), Told::new("b")];
-    Drill::new(name, hosts, truth)
 }
 
 pub(super) fn drills() -> Vec<Drill> {

@@ -8,7 +8,7 @@ use rdmesh_proto::tracer::v1::{CoSignalKind, Mapping};
 
 use super::memory::{range, three_efault};
 use super::snapshot::Sign;
-use super::{Drill, Told, Truth};
+use super::{Drill, Told, Truth, says};
 use crate::made::seconds_ago;
 
 const EFAULT: u32 = 14;
@@ -30,10 +30,6 @@ fn truth(class: Class, host: &'static str, route: &'static str) -> Truth {
         route,
         says: &[],
     }
-}
-
-fn says(truth: Truth, says: &'static [&'static str]) -> Truth {
-    Truth { says, ..truth }
 }
 
 fn sign(seconds_ago: f64, kind: CoSignalKind, name: &'static str, detail: &'static str) -> Sign {

@@ -8,7 +8,7 @@ use rdmesh_proto::tracer::v1::{
 };
 
 use super::snapshot::{Fail, Sign, Step};
-use super::{Drill, Told, Truth};
+use super::{Drill, Told, Truth, one, says, truth};
 
 const EPERM: u32 = 1;
 const EINTR: u32 = 4;
@@ -90,27 +90,6 @@ fn command(status: u32, syndrome: u32) -> Read {
         status: Some(status),
         syndrome: Some(syndrome),
     })
-}
-
-fn truth(class: Class, layer: Layer, errno: u32, route: &'static str) -> Truth {
-    Truth {
-        class,
-        layer,
-        errno,
-        host: "a",
-        route,
-        says: &[],
-    }
-}
-
-fn says(truth: Truth, says: &'static [&'static str]) -> Truth {
-    Truth { says, ..truth }
-}
-
-/// Host `a` fails so, host `b` is well.
-fn one(name: &'static str, fail: Fail, truth: Truth) -> Drill {
-    let hosts = vec![Told::new("a").fails(fail), Told::new("b")];
-    Drill::new(name, hosts, truth)
 }
 
 pub(super) fn drills() -> Vec<Drill> {

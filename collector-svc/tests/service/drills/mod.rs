@@ -260,3 +260,26 @@ async fn every_drill_has_its_cause_as_verdict() {
     println!("{} drills\n{}", outcomes.len(), confusion(&outcomes));
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
+
+/// What is true of a failure on host `a`.
+fn truth(class: VerdictClass, layer: Layer, errno: u32, route: &'static str) -> Truth {
+    Truth {
+        class,
+        layer,
+        errno,
+        host: "a",
+        route,
+        says: &[],
+    }
+}
+
+/// The same, with words that the verdict must have.
+fn says(truth: Truth, says: &'static [&'static str]) -> Truth {
+    Truth { says, ..truth }
+}
+
+/// Host `a` fails so, host `b` is well.
+fn one(name: &'static str, fail: Fail, truth: Truth) -> Drill {
+    let hosts = vec![Told::new("a").fails(fail), Told::new("b")];
+    Drill::new(name, hosts, truth)
+}
