@@ -193,6 +193,7 @@ pub struct Reverted {
 pub struct Control {
     wires: Vec<WireControl>,
     reverted: Vec<Reverted>,
+    gone: Vec<SavedWire>,
     remembered: Vec<Remembered>,
     drain_bps: Option<u64>,
 }
@@ -206,6 +207,11 @@ impl Control {
         state: &State,
         now: SystemTime,
     ) -> Self {
+        let is_gone = |saved: &&SavedWire| {
+            let was_changed = saved.rate_bps.is_some() || saved.bypass;
+            was_changed && !facts.iter().any(|wire| wire.name == saved.name)
+        };
+        let gone = state.wires.iter().filter(is_gone).cloned().collect();
         let mut reverted = Vec::new();
         let wires = facts.into_iter().enumerate().map(|(index, facts)| {
             // A first generation above 0, which stands for "none yet" in the poll loop.
@@ -229,6 +235,7 @@ impl Control {
         Self {
             wires,
             reverted,
+            gone,
             remembered: remembered.collect(),
             drain_bps,
         }
@@ -238,6 +245,12 @@ impl Control {
     #[must_use]
     pub fn reverted(&self) -> &[Reverted] {
         &self.reverted
+    }
+
+    /// Wires whose change was remembered, and that are not configured any more.
+    #[must_use]
+    pub fn gone(&self) -> &[SavedWire] {
+        &self.gone
     }
 
     /// The wires, in the order of their configuration.

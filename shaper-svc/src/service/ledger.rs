@@ -136,7 +136,14 @@ impl Ledger {
             let wire = &self.control.wires()[reverted.wire];
             entry(wire, reverted.action, reverted.rate_bps, &reverted.why)
         });
-        let mut entries: Vec<Entry> = reverted.collect();
+        let gone = self.control.gone().iter().map(|wire| Entry {
+            reason: "the configuration has no wire of this name any more".to_owned(),
+            from_rate_bps: wire.rate_bps.unwrap_or(0),
+            bypass: wire.bypass,
+            generation: wire.generation,
+            ..Entry::by_itself(now, &wire.name, "gone")
+        });
+        let mut entries: Vec<Entry> = reverted.chain(gone).collect();
         if let Some(lost) = &self.faults.lost {
             tracing::error!(fault = lost, "the state of before is lost");
             let wires = self.control.wires().iter();

@@ -94,7 +94,11 @@ fn what_ended_while_no_service_ran_is_recorded() {
         {"name": "vf0", "rate_bps": 5000000000, "expires_at_ms": 1, "bypass": false,
          "generation": 7},
         {"name": "vf1", "rate_bps": 90000000000, "expires_at_ms": null, "bypass": false,
-         "generation": 3}
+         "generation": 3},
+        {"name": "vf9", "rate_bps": 2000000000, "expires_at_ms": null, "bypass": false,
+         "generation": 5},
+        {"name": "vf8", "rate_bps": null, "expires_at_ms": null, "bypass": false,
+         "generation": 1}
     ], "requests": [], "outages": []}"#;
     fs::write(state.path().join("state.json"), saved).unwrap();
     block_on(async {
@@ -105,7 +109,8 @@ fn what_ended_while_no_service_ran_is_recorded() {
         service.stop().await;
     });
     let told = audit(state.path());
-    assert_eq!(actions(state.path()), ["vf0 expired", "vf1 reverted"]);
+    let actions = actions(state.path());
+    assert_eq!(actions, ["vf0 expired", "vf1 reverted", "vf9 gone"]);
     assert_eq!(told[0]["from_rate_bps"], 5_000_000_000_u64);
     assert_eq!(told[0]["to_rate_bps"], 25_000_000_000_u64);
     assert_eq!(told[0]["generation"], 8);

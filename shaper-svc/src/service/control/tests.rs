@@ -263,6 +263,30 @@ fn a_remembered_rate_that_the_port_no_longer_has_is_told() {
 }
 
 #[test]
+fn a_remembered_wire_that_is_not_configured_any_more_is_told() {
+    let mut before = control();
+    before
+        .apply(&rate("vf1", 10_000_000_000, None), start())
+        .unwrap();
+    let (wires, requests) = before.saved();
+    let state = State {
+        wires,
+        requests,
+        ..State::default()
+    };
+    let mut facts = facts();
+    facts.remove(1);
+    let control = Control::new(facts, None, &state, start());
+    let gone: Vec<_> = control
+        .gone()
+        .iter()
+        .map(|w| (&*w.name, w.rate_bps))
+        .collect();
+    assert_eq!(gone, [("vf1", Some(10_000_000_000))]);
+    assert!(control.reverted().is_empty());
+}
+
+#[test]
 fn after_a_lost_state_generations_grow_on() {
     let lost = State {
         first_generation: 1_800_000_000,
