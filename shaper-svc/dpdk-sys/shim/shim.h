@@ -76,6 +76,11 @@ uint32_t rdmesh_mbuf_read(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t n);
 uint64_t rdmesh_ticks(void);
 int rdmesh_errno(void);
 
+/* Makes a pool of mbufs, as rte_pktmbuf_pool_create does. Packed: buffers may lie across
+ * the end of a page, which a device that reaches memory by itself cannot bear. NULL and
+ * rte_errno when it cannot be made. */
+struct rte_mempool *rdmesh_pool_create(const char *name, uint32_t mbufs, uint32_t cache,
+				       uint16_t data_room, int packed);
 /* Bytes of pool memory that one mbuf with data_room bytes of room takes. */
 uint32_t rdmesh_mbuf_footprint(uint16_t data_room);
 /* Not 0: some bus of EAL knows a device of this name. */

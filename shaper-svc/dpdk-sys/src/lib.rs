@@ -183,6 +183,13 @@ unsafe extern "C" {
     pub fn rdmesh_mbuf_read(mbuf: *const Mbuf, to: *mut u8, n: u32) -> u32;
     pub fn rdmesh_ticks() -> u64;
     pub fn rdmesh_errno() -> c_int;
+    pub fn rdmesh_pool_create(
+        name: *const c_char,
+        mbufs: u32,
+        cache: u32,
+        data_room: u16,
+        packed: c_int,
+    ) -> *mut Mempool;
     pub fn rdmesh_mbuf_footprint(data_room: u16) -> u32;
     pub fn rdmesh_has_driver(device: *const c_char) -> c_int;
     pub fn rdmesh_heap_free() -> u64;
