@@ -276,6 +276,14 @@ int rdmesh_port_removed(uint16_t port)
 	return port < RTE_MAX_ETHPORTS && __atomic_load_n(&removed[port], __ATOMIC_RELAXED);
 }
 
+int rdmesh_port_link_is_down(uint16_t port)
+{
+	struct rte_eth_link link;
+
+	return rte_eth_link_get_nowait(port, &link) == 0 &&
+	       link.link_status == RTE_ETH_LINK_DOWN;
+}
+
 uint64_t rdmesh_packet_drops(unsigned int interface)
 {
 	uint64_t drops = 0;

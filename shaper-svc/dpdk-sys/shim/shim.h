@@ -96,6 +96,8 @@ int rdmesh_port_configure(uint16_t port, uint16_t mtu);
 int rdmesh_port_watch(uint16_t port, uint8_t percent);
 /* Not 0: the device said that it goes. */
 int rdmesh_port_removed(uint16_t port);
+/* Whether the port says that it has no link; 0 where it cannot say. */
+int rdmesh_port_link_is_down(uint16_t port);
 /* Frames that the kernel dropped before the packet sockets that this process has at an
  * interface, since the last call: what net_af_packet does not count by itself. */
 uint64_t rdmesh_packet_drops(unsigned int interface);

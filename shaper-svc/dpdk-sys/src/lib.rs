@@ -197,6 +197,7 @@ unsafe extern "C" {
     pub fn rdmesh_port_configure(port: u16, mtu: u16) -> c_int;
     pub fn rdmesh_port_watch(port: u16, percent: u8) -> c_int;
     pub fn rdmesh_port_removed(port: u16) -> c_int;
+    pub fn rdmesh_port_link_is_down(port: u16) -> c_int;
     pub fn rdmesh_packet_drops(interface: c_uint) -> u64;
     pub fn rdmesh_port_counters(port: u16, counters: *mut PortCounters) -> c_int;
     pub fn rdmesh_bypass_create(r#in: u16, out: u16, message: *mut c_char, n: usize) -> *mut Flow;

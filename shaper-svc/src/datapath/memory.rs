@@ -133,7 +133,10 @@ pub const FEWER_FRAMES: &str = "give fewer `queue_frames` or `rx_descriptors`, o
 /// not free.
 pub fn check_memory(meminfo: &str, huge_bytes: u64, bytes: u64) -> Result<(), TooLittleMemory> {
     let page_bytes = field(meminfo, "Hugepagesize:") << 10;
-    let huge_free = field(meminfo, "HugePages_Free:") * page_bytes;
+    // Pages that others have reserved and not touched yet count as free, and are not.
+    let unreserved =
+        field(meminfo, "HugePages_Free:").saturating_sub(field(meminfo, "HugePages_Rsvd:"));
+    let huge_free = unreserved * page_bytes;
     let free = field(meminfo, "MemAvailable:") << 10;
     for (kind, needed, available) in [
         ("huge pages", huge_bytes, huge_free),
@@ -174,6 +177,9 @@ mod tests {
             (error.kind, error.needed_mb, error.available_mb),
             ("huge pages", 1025, 1024)
         );
+        let others = format!("{MEMINFO}HugePages_Rsvd:       12\n");
+        let error = check_memory(&others, 1 << 30, 0).unwrap_err();
+        assert_eq!(error.available_mb, 1000);
         let error = check_memory(MEMINFO, 0, 9 << 30).unwrap_err();
         assert_eq!((error.kind, error.needed_mb), ("memory", 9216));
         assert!(error.to_string().contains("nothing was touched"));

@@ -1,8 +1,10 @@
 //! What each wire is told: requests in, orders out. Pure; time is an argument.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::state::{Remembered, SavedWire, State};
+use super::audit::Past;
+use super::state::{MAX_GENERATION, Remembered, SavedWire, State};
 use crate::datapath::Order;
 use crate::engine::{Expiry, MAX_EXPIRY_PS, Match, Policy, Rule, Speed};
 use crate::rate::{LineRate, MIN_RATE_BPS};
@@ -253,6 +255,18 @@ impl Control {
         &self.gone
     }
 
+    /// Generations go on above those of the audit record, so that nobody takes a window of
+    /// before for one of now where the state is older than the record, or gone.
+    pub fn count_on_from(&mut self, past: &BTreeMap<String, Past>) {
+        for wire in &mut self.wires {
+            if let Some(past) = past.get(&wire.facts.name)
+                && past.generation < MAX_GENERATION
+            {
+                wire.generation = wire.generation.max(past.generation + 1);
+            }
+        }
+    }
+
     /// The wires, in the order of their configuration.
     #[must_use]
     pub fn wires(&self) -> &[WireControl] {
@@ -264,6 +278,7 @@ impl Control {
     pub fn saved(&self) -> (Vec<SavedWire>, Vec<Remembered>) {
         let wires = self.wires.iter().map(|wire| SavedWire {
             name: wire.facts.name.clone(),
+            virtual_function: Some(wire.facts.virtual_function.clone()),
             rate_bps: wire.changed.map(|(rate, _)| rate.bps()),
             expires_at_ms: wire.changed.and_then(|(_, at)| at).map(super::state::to_ms),
             bypass: wire.bypass,
@@ -449,9 +464,24 @@ fn restore(
     index: usize,
     now: SystemTime,
 ) -> Option<Reverted> {
-    wire.bypass = saved.bypass;
     // Counts on, so that nobody takes a window of before for one of now.
     wire.generation = saved.generation.saturating_add(1);
+    let function = &wire.facts.virtual_function;
+    let of_another = saved
+        .virtual_function
+        .as_ref()
+        .filter(|before| *before != function);
+    wire.bypass = saved.bypass && of_another.is_none();
+    if let Some(before) = of_another
+        && (saved.bypass || saved.rate_bps.is_some())
+    {
+        return Some(Reverted {
+            wire: index,
+            rate_bps: saved.rate_bps.unwrap_or(0),
+            action: "reverted",
+            why: format!("the wire was of {before}, and is of {function} by the configuration now"),
+        });
+    }
     let rate_bps = saved.rate_bps?;
     let reverted = |action, why| {
         Some(Reverted {

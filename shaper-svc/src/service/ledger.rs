@@ -1,9 +1,10 @@
 //! Requests made real: in force, on disk, in the audit record.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::audit::{Audit, Entry};
+use super::audit::{Audit, Entry, Past};
 use super::control::{Change, Control, Done, Refused, Request, WireControl};
 use super::state::{MAX_OUTAGES, SavedOutage, State, StateError, StateFiles, from_ms, to_ms};
 use crate::datapath::WireLink;
@@ -58,6 +59,10 @@ pub enum KeepError {
     Audit(std::io::Error),
 }
 
+/// Why a wire may start in another way than the record's last entry of it says.
+const NOT_AS_BEFORE: &str = "the last change was not kept before the service ended, or the \
+                             configuration or the state were changed since";
+
 /// What is wrong with the files; nothing of it keeps wires from shaping.
 #[derive(Debug, Default)]
 struct Faults {
@@ -97,11 +102,15 @@ impl Ledger {
         files: StateFiles,
         now: SystemTime,
     ) -> Self {
+        let audit = Audit::at(&files.audit_path());
+        let past = audit.last_of_each();
+        let mut control = control;
+        control.count_on_from(&past);
         for (wire, link) in control.wires().iter().zip(&links) {
             link.order(wire.order(now));
         }
         let mut ledger = Self {
-            audit: Audit::at(&files.audit_path()),
+            audit,
             control,
             links,
             outages: state.outages,
@@ -113,7 +122,7 @@ impl Ledger {
                 ..Faults::default()
             },
         };
-        ledger.unrecorded = ledger.entries_of_start(now);
+        ledger.unrecorded = ledger.entries_of_start(&past, now);
         if let Err(error) = ledger.catch_up() {
             tracing::error!(%error, "how the wires start is not recorded");
         }
@@ -123,7 +132,7 @@ impl Ledger {
         ledger
     }
 
-    fn entries_of_start(&self, now: SystemTime) -> Vec<Entry> {
+    fn entries_of_start(&self, past: &BTreeMap<String, Past>, now: SystemTime) -> Vec<Entry> {
         let entry = |wire: &WireControl, action, from_rate_bps, reason: &str| Entry {
             reason: reason.to_owned(),
             from_rate_bps,
@@ -148,6 +157,19 @@ impl Ledger {
             tracing::error!(fault = lost, "the state of before is lost");
             let wires = self.control.wires().iter();
             entries.extend(wires.map(|wire| entry(wire, "state_lost", 0, lost)));
+        }
+        for wire in self.control.wires() {
+            let name = &wire.facts.name;
+            let is_told = entries.iter().any(|told| told.wire == *name);
+            let differs = |past: &&Past| {
+                past.action != "gone"
+                    && (past.to_rate_bps != bps(wire.speed()) || past.bypass != wire.bypass)
+            };
+            if let Some(past) = past.get(name).filter(differs)
+                && !is_told
+            {
+                entries.push(entry(wire, "restarted", past.to_rate_bps, NOT_AS_BEFORE));
+            }
         }
         entries
     }

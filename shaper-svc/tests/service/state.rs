@@ -138,3 +138,85 @@ fn a_wire_that_is_bypassed_does_not_show_its_rate() {
         service.stop().await;
     });
 }
+
+fn saved(wires: &str) -> String {
+    format!(r#"{{"wires": [{wires}], "requests": [], "outages": []}}"#)
+}
+
+/// One start and stop with what a state directory holds.
+fn runs(state: &Path) -> u64 {
+    let mut rate_bps = 0;
+    block_on(async {
+        let mut service = Running::start(config(state)).await;
+        rate_bps = service.wire("vf0").await.rate_bps;
+        service.stop().await;
+    });
+    rate_bps
+}
+
+#[test]
+fn a_kill_between_record_and_state_is_told_at_the_next_start() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+    });
+    // The record is written first; then the kill came.
+    let last = fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
+    let unkept = last
+        .replace("\"to_rate_bps\":5000000000", "\"to_rate_bps\":7000000000")
+        .replace("\"generation\":2", "\"generation\":9");
+    assert_ne!(last, unkept);
+    fs::write(state.path().join("audit.jsonl"), last + &unkept).unwrap();
+    assert_eq!(runs(state.path()), 5_000_000_000);
+    let told = audit(state.path()).pop().unwrap();
+    assert_eq!(told["action"], "restarted", "{told}");
+    assert_eq!(told["from_rate_bps"], 7_000_000_000_u64, "{told}");
+    assert_eq!(told["to_rate_bps"], 5_000_000_000_u64, "{told}");
+    assert_eq!(told["generation"], 10, "above what the record has: {told}");
+    // Once: the record says how it stands now.
+    let entries = audit(state.path()).len();
+    assert_eq!(runs(state.path()), 5_000_000_000);
+    assert_eq!(audit(state.path()).len(), entries);
+}
+
+#[test]
+fn a_state_that_was_deleted_is_told_by_the_record() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+    });
+    fs::remove_file(state.path().join("state.json")).unwrap();
+    assert_eq!(runs(state.path()), 25_000_000_000);
+    assert_eq!(actions(state.path()), ["vf0 set_rate", "vf0 restarted"]);
+}
+
+#[test]
+fn what_was_set_for_a_function_is_not_handed_to_another() {
+    let state = tempfile::tempdir().unwrap();
+    let wire = r#"{"name": "vf0", "virtual_function": "vf7", "rate_bps": 5000000000,
+        "expires_at_ms": null, "bypass": true, "generation": 3}"#;
+    fs::write(state.path().join("state.json"), saved(wire)).unwrap();
+    assert_eq!(runs(state.path()), 25_000_000_000);
+    let told = audit(state.path()).pop().unwrap();
+    assert_eq!(told["action"], "reverted", "{told}");
+    assert_eq!(told["bypass"], false, "{told}");
+    let reason = told["reason"].as_str().unwrap();
+    assert!(reason.contains("vf7") && reason.contains("vf0"), "{reason}");
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_does_not_hold_the_start() {
+    let state = tempfile::tempdir().unwrap();
+    for name in ["state.json", "alive"] {
+        let made = std::process::Command::new("mkfifo")
+            .arg(state.path().join(name))
+            .status()
+            .unwrap();
+        assert!(made.success());
+    }
+    assert_eq!(runs(state.path()), 25_000_000_000);
+}
