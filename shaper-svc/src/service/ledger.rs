@@ -299,6 +299,8 @@ impl Ledger {
         last_alive: Option<SystemTime>,
         now: SystemTime,
     ) -> Result<(), StateError> {
+        // A clock that was set back makes no outage that ends before it begins.
+        let last_alive = last_alive.map(|at| at.min(now));
         if let Some(last_alive) = last_alive {
             // Only if no stop is noted, which would say more.
             self.outage_began(last_alive, ENDED_UNTOLD)?;
@@ -380,7 +382,10 @@ impl Ledger {
 
     /// Records and remembers a change, or does neither.
     fn keep(&mut self, entries: &[Entry]) -> Result<(), KeepError> {
-        let end = self.audit.append(entries).map_err(KeepError::Audit)?;
+        let end = self.audit.append(entries).map_err(|error| {
+            self.faults.audit = Some(unwritable(&error));
+            KeepError::Audit(error)
+        })?;
         self.save().map_err(|error| {
             if let Err(error) = end.restore() {
                 tracing::error!(%error, "the audit record tells of a change that was taken back");
@@ -391,12 +396,11 @@ impl Ledger {
 
     /// Records what happened by itself.
     fn catch_up(&mut self) -> Result<(), KeepError> {
-        if self.unrecorded.is_empty() {
+        if self.unrecorded.is_empty() && self.faults.audit.is_none() {
             return Ok(());
         }
         let recorded = self.audit.append(&self.unrecorded);
-        let fault = |why: &std::io::Error| format!("cannot write the audit record: {why}");
-        self.faults.audit = recorded.as_ref().err().map(fault);
+        self.faults.audit = recorded.as_ref().err().map(unwritable);
         recorded.map_err(KeepError::Audit)?;
         self.unrecorded.clear();
         Ok(())
@@ -413,6 +417,10 @@ impl Ledger {
         self.faults.state = saved.as_ref().err().map(ToString::to_string);
         saved
     }
+}
+
+fn unwritable(why: &std::io::Error) -> String {
+    format!("cannot write the audit record: {why}")
 }
 
 fn bps(speed: Speed) -> u64 {

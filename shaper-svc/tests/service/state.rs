@@ -220,3 +220,41 @@ fn a_pipe_in_the_place_of_a_file_does_not_hold_the_start() {
     }
     assert_eq!(runs(state.path()), 25_000_000_000);
 }
+
+#[test]
+fn a_record_that_cannot_be_written_is_told_until_it_can() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        fs::create_dir(state.path().join("audit.jsonl")).unwrap();
+        let refused = service.set(rate("vf0", 5_000_000_000)).await.unwrap_err();
+        assert!(refused.message().contains("taken back"), "{refused}");
+        let fault = service.report().await.state_fault;
+        assert!(fault.contains("audit record"), "{fault}");
+        fs::remove_dir(state.path().join("audit.jsonl")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !service.report().await.state_fault.is_empty() {
+            assert!(Instant::now() < deadline, "it is told for ever");
+            tokio::task::yield_now().await;
+        }
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+    });
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_outage_that_ends_before_it_begins() {
+    let state = tempfile::tempdir().unwrap();
+    fs::write(
+        state.path().join("alive"),
+        format!("{:>20}\n", 4_000_000_000_000_u64),
+    )
+    .unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        let outage = service.report().await.outages.pop().unwrap();
+        let seconds = |at: Option<prost_types::Timestamp>| at.unwrap().seconds;
+        assert!(seconds(outage.from) <= seconds(outage.to), "{outage:?}");
+        service.stop().await;
+    });
+}
