@@ -84,7 +84,9 @@ pub(super) fn is_bits(
     let (_, found) = types.resolve(member.type_id)?;
     let encoding = u32_at(found.extra, 0);
     let (bits, offset) = (encoding & 0xff, encoding >> 16 & 0xff);
-    Ok(found.kind == Kind::Int && (bits != found.size_or_type * 8 || offset != 0))
+    // A size that no number has is none of our bits either.
+    let is_whole = found.size_or_type.checked_mul(8) == Some(bits);
+    Ok(found.kind == Kind::Int && (!is_whole || offset != 0))
 }
 
 fn compare(
