@@ -29,10 +29,10 @@ pub(crate) struct ProbesArgs {
     #[arg(value_parser = args::filter(), value_hint = ValueHint::Hostname)]
     host: String,
     /// Take the probes off a driver's kernel module, so that it can be unloaded; they come
-    /// back when it is loaded again. \"all\": off every module
+    /// back when it is loaded again. "all": off every module
     #[arg(long, value_name = "DRIVER", value_parser = args::filter(), conflicts_with = "attach")]
     detach: Option<String>,
-    /// Put the probes on again; \"all\": also those that the tracer's budget took off
+    /// Put the probes on again; "all": also those that the tracer's budget took off
     #[arg(long, value_name = "DRIVER", value_parser = args::filter())]
     attach: Option<String>,
     /// Give the order to the tracer at HOST[:PORT] or unix:/PATH, without a collector

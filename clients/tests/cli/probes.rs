@@ -19,9 +19,9 @@ fn a_driver_is_let_go_and_taken_back() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!(
         stdout(&output),
-        "gpu-01: 7 probes taken off mlx5_ib, which can be unloaded now; 8 of 13 logical hooks\n\
-         are watched. They come back when it is loaded again, or by: rdmesh probes\n\
-         gpu-01 --attach mlx5_ib\n"
+        "gpu-01: 7 probes taken off mlx5_ib, which can be unloaded now; 8 of 13 logical\n        \
+         hooks are watched. They come back when it is loaded again, or by: rdmesh\n        \
+         probes gpu-01 --attach mlx5_ib\n"
     );
     let output = ask(&fake, &["probes", "gpu-01", "--attach", "mlx5_ib"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
