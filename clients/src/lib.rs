@@ -6,6 +6,7 @@
 
 pub mod attempt;
 pub mod client;
+mod direct;
 pub mod endpoint;
 pub mod errno;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod placement;
 pub mod queries;
 pub mod shaper;
 pub mod statistics;
+pub mod tracer;
 pub mod wires;
 
 pub use attempt::{AttemptId, AttemptSelector};

@@ -11,6 +11,7 @@ use rdmesh_proto::collector::v1::statistics_service_server::StatisticsServiceSer
 use rdmesh_proto::collector::v1::wire_service_server::WireServiceServer;
 use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1 as tracer;
+use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(crate) last_log: Option<(wire::JobLogSource, Vec<u8>)>,
     /// Logs of any attempt.
     pub(crate) logs: Vec<wire::JobLog>,
+    /// Where the tracer of gpu-01 can be dialled; empty: it does not say.
+    pub(crate) tracer_address: String,
     /// The last time for which shares were asked.
     pub(crate) last_ended: Option<common::TimeRange>,
 }
@@ -113,7 +116,8 @@ impl Fake {
                     .add_service(JobServiceServer::new(service.clone()))
                     .add_service(QueryServiceServer::new(service.clone()))
                     .add_service(StatisticsServiceServer::new(service.clone()))
-                    .add_service(WireServiceServer::new(service))
+                    .add_service(WireServiceServer::new(service.clone()))
+                    .add_service(TracerServiceServer::new(service))
                     .serve_with_incoming(incoming());
                 tokio::select! {
                     ended = server => ended.unwrap(),
@@ -424,15 +428,17 @@ impl QueryService for Service {
         &self,
         _request: Request<wire::ListAgentsRequest>,
     ) -> Answer<wire::ListAgentsResponse> {
-        let _state = self.enter()?;
-        let agent = |host: &str, health: wire::AgentHealth| wire::Agent {
+        let state = self.enter()?;
+        let agent = |host: &str, health: wire::AgentHealth, address: &str| wire::Agent {
             host: host.into(),
+            kind: common::AgentKind::Tracer.into(),
             health: health.into(),
+            address: address.into(),
             ..wire::Agent::default()
         };
         let agents = vec![
-            agent("gpu-01", wire::AgentHealth::Healthy),
-            agent("gpu-02", wire::AgentHealth::Silent),
+            agent("gpu-01", wire::AgentHealth::Healthy, &state.tracer_address),
+            agent("gpu-02", wire::AgentHealth::Silent, ""),
         ];
         Ok(Response::new(wire::ListAgentsResponse {
             agents,

@@ -108,8 +108,14 @@ fn compare(
             Err(Unfit::OtherKind)
         }
         Kind::Int | Kind::Enum if bytes > NUMBER_BYTES => Err(Unfit::Wide(bytes)),
-        Kind::Array if u32_at(ours.extra, 8) != u32_at(theirs.extra, 8) => {
-            Err(Unfit::Wide(u32_at(theirs.extra, 8)))
+        Kind::Array => {
+            let (ours, theirs) = (u32_at(ours.extra, 8), u32_at(theirs.extra, 8));
+            // Without a length it goes on behind the struct.
+            match theirs {
+                0 => Ok(()),
+                _ if ours == theirs => Ok(()),
+                _ => Err(Unfit::Wide(theirs)),
+            }
         }
         _ => Ok(()),
     })

@@ -1,0 +1,265 @@
+//! One tracer, told itself to let a kernel module go and to come back: a change on one
+//! host, which the collector has no part in.
+
+use std::time::Duration;
+
+use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
+use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest, ProbeReport};
+use serde::Serialize;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+use crate::client::Client;
+use crate::direct::{DialError, dial};
+use crate::endpoint::AddressError;
+use crate::error::{ClientError, innermost};
+use crate::model::agent::AgentKind;
+
+/// The tracer's port.
+pub const TRACER_PORT: u16 = 7401;
+
+/// What is asked of a tracer. A module of none means all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Take the probes off, so that the module can be unloaded.
+    Detach(Option<String>),
+    /// Put them on again.
+    Attach(Option<String>),
+}
+
+/// What a tracer did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Done {
+    /// Where.
+    pub host: String,
+    /// The kernel module; absent: all.
+    pub module: Option<String>,
+    /// Probes that were taken off; absent where they were to be put on.
+    pub detached: Option<u32>,
+    /// Probes that were put on; absent where they were to be taken off.
+    pub attached: Option<u32>,
+    /// Logical hooks with an attached probe afterwards.
+    pub logical_attached: u32,
+    /// Logical hooks in all.
+    pub logical_total: u32,
+}
+
+/// Why a tracer did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum TracerError {
+    /// The text is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The collector does not know where the tracer can be dialled.
+    #[error("the tracer of {host} does not say where it can be dialled")]
+    NoAddress {
+        /// Which host.
+        host: String,
+    },
+    /// Nothing that speaks gRPC answers there.
+    #[error("no tracer answers at {address}: {reason}")]
+    Unreachable {
+        /// What was dialled.
+        address: String,
+        /// The innermost cause.
+        reason: String,
+    },
+    /// No answer came in time.
+    #[error("the tracer at {address} did not answer within {} s", .limit.as_secs_f64())]
+    Timeout {
+        /// Who was asked.
+        address: String,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// What answers there does not know a tracer's calls.
+    #[error("what answers at {address} is no tracer")]
+    NoTracer {
+        /// Who was asked.
+        address: String,
+    },
+    /// It answers, and does not do it.
+    #[error("the tracer refuses: {reason}")]
+    Refused {
+        /// Why, as gRPC has it.
+        code: Code,
+        /// Its words.
+        reason: String,
+    },
+}
+
+impl TracerError {
+    /// A stable word for programs.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            TracerError::Address(_) => "address",
+            TracerError::NoAddress { .. } => "no_address",
+            TracerError::Unreachable { .. } => "unreachable",
+            TracerError::Timeout { .. } => "timeout",
+            TracerError::NoTracer { .. } => "unsupported",
+            TracerError::Refused { code, .. } => match code {
+                Code::NotFound => "not_found",
+                Code::InvalidArgument => "invalid_argument",
+                _ => "refused",
+            },
+        }
+    }
+
+    /// What to do next; empty: the error says it itself.
+    #[must_use]
+    pub fn next(&self) -> String {
+        match self {
+            TracerError::NoAddress { host } => format!(
+                "name it with --tracer HOST:{TRACER_PORT}, set `advertise` in the tracer.toml of \
+                 {host}, or run `tracer-svc detach` there"
+            ),
+            TracerError::Unreachable { .. } => format!(
+                "does tracer-svc run there, and listen for others than its own host? [server] \
+                 listen in its tracer.toml says so: --tracer HOST:{TRACER_PORT} or \
+                 --tracer unix:/PATH; on the host itself: `tracer-svc detach`"
+            ),
+            TracerError::Timeout { .. } => {
+                "whether it was done is not known: the order can be given again".to_owned()
+            }
+            TracerError::NoTracer { .. } => format!(
+                "a tracer listens on port {TRACER_PORT} unless its tracer.toml says otherwise"
+            ),
+            TracerError::Address(_) | TracerError::Refused { .. } => String::new(),
+        }
+    }
+}
+
+/// A connection to one tracer.
+#[derive(Clone, Debug)]
+pub struct TracerClient {
+    channel: Channel,
+    address: String,
+    call_timeout: Duration,
+}
+
+impl TracerClient {
+    /// Connects to `HOST[:PORT]` (7401 unless said) or `unix:/PATH`.
+    ///
+    /// # Errors
+    /// [`TracerError::Address`] for a text that is none, [`TracerError::Unreachable`]
+    /// when nothing answers.
+    pub async fn connect(text: &str, call_timeout: Duration) -> Result<TracerClient, TracerError> {
+        match dial(text, TRACER_PORT).await {
+            Ok((channel, address)) => Ok(TracerClient {
+                channel,
+                address,
+                call_timeout,
+            }),
+            Err(DialError::Address(error)) => Err(error.into()),
+            Err(DialError::Unreachable { address, reason }) => {
+                Err(TracerError::Unreachable { address, reason })
+            }
+        }
+    }
+
+    /// Gives an order; `host` is how the answer names the tracer.
+    ///
+    /// # Errors
+    /// [`TracerError`]: a module in which nothing is hooked is a refusal with
+    /// [`Code::NotFound`].
+    pub async fn order(&self, host: &str, order: &Order) -> Result<Done, TracerError> {
+        let mut tracer = TracerServiceClient::new(self.channel.clone());
+        let name = |module: &Option<String>| module.clone().unwrap_or_default();
+        let done = |module: &Option<String>, report: Option<ProbeReport>| {
+            let report = report.unwrap_or_default();
+            Done {
+                host: host.to_owned(),
+                module: module.clone(),
+                detached: None,
+                attached: None,
+                logical_attached: report.logical_attached,
+                logical_total: report.logical_total,
+            }
+        };
+        match order {
+            Order::Detach(module) => {
+                let request = DetachProbesRequest {
+                    module: name(module),
+                };
+                let answer = self.ask(tracer.detach_probes(request)).await?;
+                let done = done(module, answer.report);
+                let detached = Some(answer.detached);
+                Ok(Done { detached, ..done })
+            }
+            Order::Attach(module) => {
+                let request = AttachProbesRequest {
+                    module: name(module),
+                };
+                let answer = self.ask(tracer.attach_probes(request)).await?;
+                let done = done(module, answer.report);
+                let attached = Some(answer.attached);
+                Ok(Done { attached, ..done })
+            }
+        }
+    }
+
+    /// Asks once, within the deadline.
+    async fn ask<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, TracerError> {
+        match tokio::time::timeout(self.call_timeout, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.refused(&status)),
+            Err(_) => Err(TracerError::Timeout {
+                address: self.address.clone(),
+                limit: self.call_timeout,
+            }),
+        }
+    }
+
+    fn refused(&self, status: &Status) -> TracerError {
+        // A status that tonic made itself of a broken connection carries its cause.
+        match std::error::Error::source(status) {
+            Some(source) => TracerError::Unreachable {
+                address: self.address.clone(),
+                reason: innermost(source).to_string(),
+            },
+            None if status.code() == Code::Unimplemented => TracerError::NoTracer {
+                address: self.address.clone(),
+            },
+            None => TracerError::Refused {
+                code: status.code(),
+                reason: status.message().to_owned(),
+            },
+        }
+    }
+}
+
+impl Client {
+    /// Where the tracer of a host says that it can be dialled; none where it does not.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when no tracer of that name has reported.
+    pub async fn tracer_address(&self, host: &str) -> Result<Option<String>, ClientError> {
+        let agents = self.list_agents().await?;
+        let mut tracers = agents.into_iter().filter(|a| a.kind == AgentKind::Tracer);
+        match tracers.find(|agent| agent.host == host) {
+            Some(agent) => Ok(agent.address),
+            // The collector's own words for a host that it does not know.
+            None => self.host_probes(host).await.map(|_| None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_a_kind() {
+        let kind = |code| {
+            let reason = String::new();
+            TracerError::Refused { code, reason }.kind()
+        };
+        assert_eq!(kind(Code::NotFound), "not_found");
+        assert_eq!(kind(Code::InvalidArgument), "invalid_argument");
+        assert_eq!(kind(Code::FailedPrecondition), "refused");
+    }
+}
