@@ -29,6 +29,11 @@ async fn attached(host: &TracedHost, module: &str) -> Result<usize> {
 /// With mlx5_ib loaded and watched.
 pub(crate) async fn from_afar(lab: &Lab, host: &TracedHost) -> Result<()> {
     let module = "mlx5_ib";
+    // It was loaded a moment ago.
+    until::holds("its probes", LIMIT, || async {
+        Ok(attached(host, module).await? > 0)
+    })
+    .await?;
     let before = attached(host, module).await?;
     let order = ["probes", host.name(), "--detach", module, "-o", "json"];
     let done = ordered(lab, &order).await.context("detach")?;
