@@ -50,6 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         build.flag("-march=corei7");
     }
     build
+        // Its loops over bursts are to take several frames at a time.
+        .opt_level(3)
         .flag("-Wno-deprecated-declarations")
         .warnings(true)
         .compile("rdmesh_dpdk_shim");

@@ -54,10 +54,15 @@ uint16_t rdmesh_rx_burst(uint16_t port, uint16_t queue, struct rdmesh_frame *fra
 
 uint16_t rdmesh_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
-	uint16_t held = 0;
+	uint16_t held = n;
+	int empty = 0;
 
-	while (held < n && mbufs[held] != NULL)
-		held++;
+	/* No way out of the loop, so that it looks at several at a time. */
+	for (uint16_t i = 0; i < n; i++)
+		empty |= mbufs[i] == NULL;
+	if (unlikely(empty))
+		for (held = 0; mbufs[held] != NULL;)
+			held++;
 	return held ? rte_eth_tx_burst(port, queue, mbufs, held) : 0;
 }
 

@@ -44,7 +44,7 @@ impl Marker {
     }
 
     /// Frames have left; the depth is what still waits.
-    pub(super) fn departed<F>(&mut self, departures: &[Departure<F>]) {
+    pub(super) fn departed(&mut self, departures: &[Departure]) {
         let bytes: u64 = departures.iter().map(|d| u64::from(d.len)).sum();
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
     }
@@ -55,7 +55,7 @@ impl Marker {
     pub(super) fn mark<P: Port>(
         &mut self,
         port: &mut P,
-        departures: &[Departure<P::Frame>],
+        departures: &[Departure],
         tokens: &mut [P::Frame],
     ) {
         let mut depth = self.queued_bytes;

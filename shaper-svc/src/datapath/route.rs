@@ -74,8 +74,8 @@ pub(super) struct Route<F> {
     discarded_frames: u64,
     gaps_before: PollGaps,
     stats: Box<WireStats>,
-    /// What is sent, on its way to the port.
-    tokens: Box<[F; BURST]>,
+    /// What the engine refused, on its way back to the port.
+    refused: Box<[F; BURST]>,
 }
 
 impl<F: Default> Route<F> {
@@ -107,7 +107,7 @@ impl<F: Default> Route<F> {
             discarded_frames: 0,
             gaps_before: PollGaps::new(),
             stats: Box::default(),
-            tokens: Box::new(std::array::from_fn(|_| F::default())),
+            refused: Box::new(std::array::from_fn(|_| F::default())),
         })
     }
 
@@ -272,7 +272,7 @@ impl<F: Default> Route<F> {
             bytes += u64::from(frame.len);
             if let Err(frame) = intake.push(frame.with_handle(handle)) {
                 // Cannot be: no more is received than there is room for.
-                self.tokens[refused % BURST] = frame.handle;
+                self.refused[refused % BURST] = frame.handle;
                 refused += 1;
             }
         };
@@ -282,7 +282,7 @@ impl<F: Default> Route<F> {
             marker.arrived(bytes);
         }
         if refused > 0 {
-            self.discarded_frames += port.discard(&mut self.tokens[..refused.min(BURST)]) as u64;
+            self.discarded_frames += port.discard(&mut self.refused[..refused.min(BURST)]) as u64;
         }
         received
     }
@@ -297,24 +297,17 @@ impl<F: Default> Route<F> {
                 self.close_at_expiry(now_ps, gaps);
                 continue;
             }
-            let departures = burst.departures_mut();
+            let (departures, handles) = burst.offer();
             let offered = departures.len();
             if offered == 0 {
                 break;
             }
-            for (token, departure) in self.tokens.iter_mut().zip(&mut *departures) {
-                *token = std::mem::take(&mut departure.handle);
-            }
-            let tokens = &mut self.tokens[..offered];
             if let Some(marker) = &mut self.marker {
-                marker.mark(port, departures, tokens);
+                marker.mark(port, departures, handles);
             }
-            let sent = port.transmit(tokens).min(offered);
+            let sent = port.transmit(handles).min(offered);
             if let Some(marker) = &mut self.marker {
                 marker.departed(&departures[..sent]);
-            }
-            for (token, departure) in tokens.iter_mut().zip(departures).skip(sent) {
-                departure.handle = std::mem::take(token);
             }
             burst.commit(sent);
             total += sent;

@@ -88,11 +88,10 @@ impl Frame<()> {
     }
 }
 
-/// One frame that may go to the port.
+/// When one frame that may go to the port leaves. Its handle lies beside it, see
+/// [`Burst::handles`], so that a port can be given all handles as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Departure<H = u64> {
-    /// The port's word for its buffer.
-    pub handle: H,
+pub struct Departure {
     /// When the wire starts to send it, ps, rounded up.
     pub depart_at_ps: u64,
     /// From arrival to departure, ps.

@@ -225,10 +225,11 @@ impl<W: Write> Run<W> {
         self.now_ps = self.now_ps.max(due_ps);
         let burst = self.wire.peek(wrapped(self.now_ps));
         let sent = burst.departures().to_vec();
+        let handles = burst.handles().to_vec();
         burst.commit(sent.len());
-        for departure in sent {
+        for (departure, handle) in sent.into_iter().zip(handles) {
             let depart_ps = self.unwrapped(departure.depart_at_ps);
-            let Some(mut record) = self.held.take(departure.handle) else {
+            let Some(mut record) = self.held.take(handle) else {
                 continue;
             };
             let waited_ps = depart_ps.saturating_sub(record.at_ps - self.origin_ps);

@@ -78,8 +78,9 @@ fn poll_all(wire: &mut Wire, now_ps: u64, sent: &mut Vec<Sent>) {
         if burst.departures().is_empty() {
             return;
         }
-        sent.extend(burst.departures().iter().map(|departure| Sent {
-            handle: departure.handle,
+        let offered = burst.departures().iter().zip(burst.handles());
+        sent.extend(offered.map(|(departure, handle)| Sent {
+            handle: *handle,
             depart_at_ps: departure.depart_at_ps,
             handed_ps: now_ps,
             line_bytes: line_bytes(departure.len),

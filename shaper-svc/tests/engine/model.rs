@@ -164,6 +164,8 @@ impl Pair {
         let burst = self.wire.peek(wrapped(self.now_ps));
         let offered: Vec<Departure> = expected.iter().map(departure).collect();
         assert_eq!(burst.departures(), offered);
+        let expected_handles = expected.iter().map(|(frame, _)| &frame.handle);
+        assert!(burst.handles().iter().eq(expected_handles));
         let Some(accepts) = accepts else {
             drop(burst);
             return offered.len();
@@ -250,7 +252,6 @@ fn engine_frame(frame: &NaiveFrame) -> Frame {
 
 fn departure((frame, start_ps): &(NaiveFrame, i128)) -> Departure {
     Departure {
-        handle: frame.handle,
         depart_at_ps: wrapped(*start_ps),
         waited_ps: wrapped(start_ps - frame.arrived_ps),
         len: frame.len,

@@ -1,8 +1,8 @@
 //! One named case for each lesson.
 
 use rdmesh_shaper::engine::{
-    BURST, ConfigError, Departure, Engine, Expiry, Frame, Match, Policy, Rule, Speed, Wire,
-    WireConfig, WireStats,
+    BURST, ConfigError, Engine, Expiry, Frame, Match, Policy, Rule, Speed, Wire, WireConfig,
+    WireStats,
 };
 use rdmesh_shaper::rate::LineRate;
 
@@ -33,19 +33,27 @@ fn frame(handle: u64, key: u64, arrived_ps: u64) -> Frame {
     }
 }
 
-fn take(wire: &mut Wire, now_ps: u64, most: usize) -> Vec<Departure> {
-    let burst = wire.peek(now_ps);
-    let taken = burst.departures().len().min(most);
-    let departures = burst.departures()[..taken].to_vec();
-    burst.commit(taken);
-    departures
+/// A frame that has left.
+struct Taken {
+    handle: u64,
+    depart_at_ps: u64,
 }
 
-fn handles(departures: &[Departure]) -> Vec<u64> {
-    departures
-        .iter()
-        .map(|departure| departure.handle)
-        .collect()
+fn take(wire: &mut Wire, now_ps: u64, most: usize) -> Vec<Taken> {
+    let burst = wire.peek(now_ps);
+    let taken = burst.departures().len().min(most);
+    let offered = burst.handles().iter().zip(burst.departures());
+    let frames = offered.map(|(handle, departure)| Taken {
+        handle: *handle,
+        depart_at_ps: departure.depart_at_ps,
+    });
+    let frames = frames.take(taken).collect();
+    burst.commit(taken);
+    frames
+}
+
+fn handles(taken: &[Taken]) -> Vec<u64> {
+    taken.iter().map(|taken| taken.handle).collect()
 }
 
 /// A key that shared a sub-queue stays there while frames of it wait, though one of

@@ -89,9 +89,9 @@ impl Shaper for Engine {
         loop {
             let burst = self.wire.peek(now_ps);
             let due = burst.departures().len();
-            for departure in burst.departures() {
-                into.push(self.held[usize::try_from(departure.handle).unwrap()]);
-                self.free.push(departure.handle);
+            for handle in burst.handles() {
+                into.push(self.held[usize::try_from(*handle).unwrap()]);
+                self.free.push(*handle);
             }
             burst.commit(due);
             if due == 0 || into.len() >= 4 * BURST {

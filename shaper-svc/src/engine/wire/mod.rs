@@ -85,7 +85,9 @@ pub struct Wire<H = u64> {
     /// A frame that arrived by this instant competes at once.
     admitted_until_ps: u64,
     picks: Box<Picks>,
-    departures: Box<[Departure<H>; BURST]>,
+    departures: Box<[Departure; BURST]>,
+    /// What the port calls them; empty places beyond those that are offered.
+    handles: Box<[H; BURST]>,
     picked: usize,
     /// CNPs among them; they come first.
     picked_cnps: usize,
@@ -132,7 +134,8 @@ impl<H: Default> Wire<H> {
             has_staged: false,
             admitted_until_ps: now_ps,
             picks: Box::new(picks),
-            departures: Box::new(std::array::from_fn(|_| Departure::default())),
+            departures: Box::new([Departure::default(); BURST]),
+            handles: Box::new(std::array::from_fn(|_| H::default())),
             picked: 0,
             picked_cnps: 0,
             picked_line_bytes: 0,
@@ -196,10 +199,8 @@ impl<H: Default> Wire<H> {
     /// Gives up all frames that wait, in no order, whatever state the wire is in; it is
     /// empty then. Takes memory: not for the poll loop.
     pub fn give_up(&mut self) -> Vec<H> {
-        let offered = self.departures[..self.picked.min(BURST)].iter_mut();
-        let offered: Vec<H> = offered
-            .map(|departure| std::mem::take(&mut departure.handle))
-            .collect();
+        let offered = self.handles[..self.picked.min(BURST)].iter_mut();
+        let offered: Vec<H> = offered.map(std::mem::take).collect();
         self.picked = 0;
         self.has_staged = false;
         self.shared_queues = 0;

@@ -19,16 +19,25 @@ impl<H: Default> Burst<'_, H> {
     /// also ends where frames join that arrived later. Poll until it is empty.
     #[must_use]
     #[inline]
-    pub fn departures(&self) -> &[Departure<H>] {
+    pub fn departures(&self) -> &[Departure] {
         &self.wire.departures[..self.wire.picked]
     }
 
-    /// The same, so that handles can be moved to the port. Those that it did not take
-    /// have to be back in their places before [`Burst::commit`].
+    /// What the port calls them, in the same order.
     #[must_use]
     #[inline]
-    pub fn departures_mut(&mut self) -> &mut [Departure<H>] {
-        &mut self.wire.departures[..self.wire.picked]
+    pub fn handles(&self) -> &[H] {
+        &self.wire.handles[..self.wire.picked]
+    }
+
+    /// Both, so that the port can take handles out. Those that it did not take have to
+    /// be in their places at [`Burst::commit`].
+    #[must_use]
+    #[inline]
+    pub fn offer(&mut self) -> (&[Departure], &mut [H]) {
+        let wire = &mut *self.wire;
+        let departures = &wire.departures[..wire.picked];
+        (departures, &mut wire.handles[..wire.picked])
     }
 
     /// The speed at which they leave; another than before where a rule has ended by
@@ -74,7 +83,8 @@ struct Picker<'a, H, const WHOLE: bool, const STAGED: bool> {
     slots: &'a mut [Slot<H>],
     lists: &'a mut [List],
     picks: &'a mut Picks,
-    departures: &'a mut [Departure<H>; BURST],
+    departures: &'a mut [Departure; BURST],
+    handles: &'a mut [H; BURST],
     picked: usize,
     line_bytes: u64,
     clock: Clock,
@@ -94,7 +104,7 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
             return None;
         }
         let at = self.picked;
-        let departure = self.departures.get_mut(at)?;
+        let (departure, handle) = (self.departures.get_mut(at)?, &mut self.handles[at]);
         let queue = self.lists.get_mut(list as usize)?;
         let slot = queue.head();
         let front = self.slots.get_mut(slot as usize)?;
@@ -109,8 +119,8 @@ impl<H: Default, const WHOLE: bool, const STAGED: bool> Picker<'_, H, WHOLE, STA
         }
         self.picks.lists[at] = list;
         self.picks.slots[at] = slot;
+        *handle = std::mem::take(&mut front.handle);
         *departure = Departure {
-            handle: std::mem::take(&mut front.handle),
             depart_at_ps: start_ps,
             waited_ps: start_ps.wrapping_sub(front.arrived_ps),
             len: front.len,
@@ -191,6 +201,7 @@ impl<H: Default> Wire<H> {
             lists: &mut self.backlog.lists,
             picks: &mut self.picks,
             departures: &mut self.departures,
+            handles: &mut self.handles,
             picked: 0,
             line_bytes: 0,
             clock: self.clock,
@@ -333,8 +344,8 @@ impl<H: Default> Wire<H> {
         while self.picked > keep {
             self.picked -= 1;
             let (list, slot) = (self.picks.lists[self.picked], self.picks.slots[self.picked]);
-            let departure = &mut self.departures[self.picked];
-            self.backlog.slots[slot as usize].handle = std::mem::take(&mut departure.handle);
+            let handle = std::mem::take(&mut self.handles[self.picked]);
+            self.backlog.slots[slot as usize].handle = handle;
             self.backlog.reattach_front(list, slot);
             if list != self.cnps {
                 self.active.set(list);
