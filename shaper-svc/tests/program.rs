@@ -160,6 +160,7 @@ fn a_mistake_is_one_line_and_an_exit_code() {
             2,
             "the configuration has no wires",
         ),
+        (&["--set", "wires=[]", "--check-config"], 2, "is 0"),
         (&["--set", "window_ms=1"], 2, "`window_ms` is 1"),
         (&replay, 1, "nothing.pcap"),
     ] {

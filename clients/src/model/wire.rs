@@ -199,7 +199,7 @@ pub struct FleetWire {
     pub marks: Vec<String>,
     /// The last time without a window.
     pub last_gap: Option<Gap>,
-    /// Windows given up while no collector took them.
+    /// Windows of its shaper, of all wires together, given up while no collector took them.
     pub windows_given_up: u64,
 }
 

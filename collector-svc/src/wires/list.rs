@@ -118,7 +118,7 @@ pub(super) fn row(
     let windows_given_up = u64::try_from(stored.windows_given_up).unwrap_or(0);
     if windows_given_up > 0 {
         marks.push(format!(
-            "{windows_given_up} windows were given up while no collector took them"
+            "{windows_given_up} windows of its shaper were given up while no collector took them"
         ));
     }
     FleetWire {
@@ -227,7 +227,7 @@ mod tests {
             [
                 "the shaper does not answer",
                 "no window for 60 s",
-                "3 windows were given up while no collector took them"
+                "3 windows of its shaper were given up while no collector took them"
             ],
             "a valid window came after the gap"
         );

@@ -60,6 +60,15 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 pub trait ServiceConfig: Default + Serialize + DeserializeOwned + Validate {
     /// The service's short name: `tracer`, `collector`, `shaper`.
     const SERVICE: &'static str;
+
+    /// Whether everything is set without which the service does not run: asked by
+    /// `--check-config`, and not by what only reads or prints a configuration.
+    ///
+    /// # Errors
+    /// The first field that is not set.
+    fn complete(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
 }
 
 /// What [`load`] came to.
@@ -92,6 +101,7 @@ pub fn load<T: ServiceConfig>(args: &ConfigArgs, flags: &[Flag]) -> Result<Loade
         return Ok(Loaded::Answered);
     }
     if args.check_config {
+        config.complete().map_err(ConfigError::Invalid)?;
         print(&format!("configuration of {} is valid\n", T::SERVICE))?;
         return Ok(Loaded::Answered);
     }

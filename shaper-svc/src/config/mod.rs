@@ -302,6 +302,14 @@ impl Validate for ShaperConfig {
 
 impl ServiceConfig for ShaperConfig {
     const SERVICE: &'static str = "shaper";
+
+    fn complete(&self) -> Result<(), Invalid> {
+        if self.wires.is_empty() {
+            let allowed = "1 to 16: write a [[wires]] section for each";
+            return Err(Invalid::new("wires (their number)", "0", allowed));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
