@@ -30,6 +30,15 @@ struct Message<const N: usize> {
     attributes: [sys::ib_uverbs_attr; N],
 }
 
+/// A region in a dmabuf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dmabuf {
+    pub(crate) fd: i32,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) access: u32,
+}
+
 /// An attribute with its value in it.
 fn attribute(id: u32, bytes: usize, data: u64) -> sys::ib_uverbs_attr {
     let mut attribute = sys::ib_uverbs_attr {
@@ -61,6 +70,27 @@ fn answer(id: u32, to: &mut u32) -> sys::ib_uverbs_attr {
 }
 
 impl Device {
+    /// `UVERBS_METHOD_REG_DMABUF_MR`.
+    pub(crate) fn reg_dmabuf_mr(&self, pd: &Pd<'_>, wanted: Dmabuf) -> io::Result<()> {
+        let (mut lkey, mut rkey) = (0, 0);
+        self.method(
+            sys::UVERBS_METHOD_REG_DMABUF_MR,
+            [
+                object(sys::UVERBS_ATTR_REG_DMABUF_MR_HANDLE, 0),
+                object(sys::UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, pd.handle().into()),
+                long(sys::UVERBS_ATTR_REG_DMABUF_MR_OFFSET, wanted.offset),
+                long(sys::UVERBS_ATTR_REG_DMABUF_MR_LENGTH, wanted.bytes),
+                long(sys::UVERBS_ATTR_REG_DMABUF_MR_IOVA, wanted.offset),
+                // A word like others and no object: with another length the kernel answers EINVAL
+                // before the method.
+                word(sys::UVERBS_ATTR_REG_DMABUF_MR_FD, wanted.fd.cast_unsigned()),
+                word(sys::UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, wanted.access),
+                answer(sys::UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &mut lkey),
+                answer(sys::UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &mut rkey),
+            ],
+        )
+    }
+
     /// `UVERBS_METHOD_REG_MR`. A region that is made stays until the device is closed.
     pub(crate) fn reg_mr_method(
         &self,

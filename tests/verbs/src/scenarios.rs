@@ -1,6 +1,7 @@
 //! The failures, one function each.
 
 use crate::mapped::Mapped;
+use crate::method::Dmabuf;
 use crate::report::Report;
 use crate::verbs::{self, Device, LOCAL_WRITE, REMOTE_WRITE, State, UNMAPPED_ADDRESS, Wanted};
 use anyhow::{Context, Result};
@@ -57,6 +58,8 @@ pub(crate) enum Scenario {
     RegMrMemlock,
     /// As reg-mr-efault, by the ioctl method of Linux 6.17.
     MethodRegMrEfault,
+    /// Register a part of a dmabuf, which soft-RoCE does not know how to: EOPNOTSUPP.
+    RegDmabufMr,
     /// As reg-mr-efault, --count calls spread over --threads threads.
     Storm,
     /// Time calls that succeed: a queue pair from INIT to INIT.
@@ -114,6 +117,7 @@ pub(crate) fn run(device: &Device, plan: Plan, mut report: Report) -> Result<Rep
         Scenario::WriteRegMrEfault => write_reg_mr_efault(device, count, &mut report)?,
         Scenario::RegMrMemlock => reg_mr_memlock(device, count, &mut report)?,
         Scenario::MethodRegMrEfault => method_reg_mr_efault(device, count, &mut report)?,
+        Scenario::RegDmabufMr => reg_dmabuf_mr(device, count, &mut report)?,
         Scenario::Storm => storm(device, count, plan.threads, &mut report)?,
         Scenario::TimedOk => timed(device, count, State::Init, &mut report)?,
         Scenario::TimedFailing => timed(device, count, State::ReadyToSend, &mut report)?,
@@ -197,6 +201,27 @@ fn reg_mr_memlock(device: &Device, count: u64, report: &mut Report) -> Result<()
     report.asked = Some(region(address, memory.len(), LOCAL_WRITE));
     for _ in 0..count {
         report.count(pd.reg_mr(address, memory.len()));
+    }
+    Ok(())
+}
+
+/// The driver is asked before the descriptor, which is none.
+fn reg_dmabuf_mr(device: &Device, count: u64, report: &mut Report) -> Result<()> {
+    let pd = device.alloc_pd().context("alloc_pd")?;
+    let wanted = Dmabuf {
+        fd: 77,
+        offset: 0x2000,
+        bytes: REGION_BYTES as u64,
+        access: LOCAL_WRITE,
+    };
+    report.asked = Some(json!({
+        "dmabuf_fd": wanted.fd,
+        "dmabuf_offset_bytes": wanted.offset,
+        "length_bytes": wanted.bytes,
+        "access_flags": wanted.access,
+    }));
+    for _ in 0..count {
+        report.count(device.reg_dmabuf_mr(&pd, wanted));
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ const EFAULT: i32 = 14;
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;
 const ENODATA: i32 = 61;
+const EOPNOTSUPP: i32 = 95;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -39,6 +40,7 @@ async fn every_scenario(kernel: Kernel) -> Result<()> {
         ("create-ah-empty-gid", ENODATA),
         ("write-reg-mr-efault", EFAULT),
         ("write-modify-qp-einval", EINVAL),
+        ("reg-dmabuf-mr", EOPNOTSUPP),
     ] {
         let seen = report(&host, Verbs::new(scenario).count(3)).await?;
         assert_eq!(
