@@ -118,6 +118,13 @@ impl CopyRows {
         self.field(&value.to_be_bytes())
     }
 
+    pub(crate) fn int8_or_null(&mut self, value: Option<i64>) -> &mut Self {
+        match value {
+            Some(value) => self.int8(value),
+            None => self.null(),
+        }
+    }
+
     pub(crate) fn boolean(&mut self, value: bool) -> &mut Self {
         self.field(&[u8::from(value)])
     }

@@ -68,6 +68,17 @@ pub struct NearSignal {
     pub device: String,
 }
 
+/// A port that has an address.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct AddressOwner {
+    /// The address, 16 bytes.
+    pub gid: Vec<u8>,
+    /// The host.
+    pub host: String,
+    /// RDMA device.
+    pub device: String,
+}
+
 /// Shaping of a host while an attempt ran, summed over its windows.
 #[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
 pub struct Shaping {
@@ -257,12 +268,14 @@ impl Store {
             .collect()
     }
 
-    /// Co-signals of `hosts` in `from` … `to`, oldest first.
+    /// Co-signals of `hosts` in `from` … `to`, oldest first; not those about processes of
+    /// other jobs than `key`'s.
     ///
     /// # Errors
     /// When Postgres is away.
     pub async fn signals_of(
         &self,
+        key: &AttemptKey,
         hosts: &[String],
         from: OffsetDateTime,
         to: OffsetDateTime,
@@ -272,15 +285,38 @@ impl Store {
             "SELECT host, at, kind, independent, name, detail, device
              FROM rdmesh_store.co_signals
              WHERE host = ANY ($1) AND at >= $2 AND at < $3
+               AND (job_id IS NULL OR job_id = $5)
              ORDER BY at, host, run_id, seq, ordinal LIMIT $4",
         )
         .bind(hosts)
         .bind(from)
         .bind(to)
         .bind(i64::from(limit))
+        .bind(&key.job_id)
         .fetch_all(&self.pool)
         .await?;
         Ok(signals)
+    }
+
+    /// Whose addresses these are, by the newest inventories. Two owners of one: it was given
+    /// twice, or a host that went still stands here.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn owners_of(
+        &self,
+        gids: &[Vec<u8>],
+        limit: u32,
+    ) -> Result<Vec<AddressOwner>, StoreError> {
+        let owners = sqlx::query_as(
+            "SELECT DISTINCT gid, host, device FROM rdmesh_store.addresses
+             WHERE gid = ANY ($1) ORDER BY gid, host, device LIMIT $2",
+        )
+        .bind(gids)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(owners)
     }
 
     /// Shaping of `hosts` in `from` … `to`, by the wires that the attempt could use: where

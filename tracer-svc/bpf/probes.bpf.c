@@ -88,6 +88,17 @@ struct {
 	__type(value, __u8);
 } seen SEC(".maps");
 
+/* What may still be told of processes that end until user space puts told back to 0:
+ * a host that kills thousands must not fill the ring. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct exit_room);
+} exit_room SEC(".maps");
+
+#define EXITS_AT_ONCE 256
+
 static __always_inline struct losses *losses_of(__u32 probe)
 {
 	return bpf_map_lookup_elem(&losses, &probe);
@@ -413,17 +424,12 @@ static __always_inline void drop(__u32 probe)
 		__sync_fetch_and_add(&lost->records_dropped, 1);
 }
 
-static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 spec,
-				 const struct who *who, struct task_struct *task)
+/* All of a record but its device, arguments and stack. */
+static __always_inline void fill_common(struct record *to, __u32 probe, __u32 error,
+					const struct who *who)
 {
-	struct record *to = bpf_ringbuf_reserve(&records, sizeof(*to), 0);
 	struct losses *total;
-	long stack;
 
-	if (!to) {
-		drop(probe);
-		return;
-	}
 	to->probe = probe;
 	to->error = error;
 	to->args_kind = ARGS_NONE;
@@ -434,11 +440,24 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 spec
 	to->start_boot_ns = who->start_boot_ns;
 	to->cgroup_id = who->cgroup_id;
 	to->object = 0;
-	to->entry = task ? entry_key(task) : 0;
 	total = losses_of(MAX_PROBES);
 	to->drops_so_far = total ? total->records_dropped : 0;
 	__builtin_memcpy(to->comm, who->comm, COMM_BYTES);
 	__builtin_memset(to->args, 0, sizeof(to->args));
+}
+
+static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 spec,
+				 const struct who *who, struct task_struct *task)
+{
+	struct record *to = bpf_ringbuf_reserve(&records, sizeof(*to), 0);
+	long stack;
+
+	if (!to) {
+		drop(probe);
+		return;
+	}
+	fill_common(to, probe, error, who);
+	to->entry = task ? entry_key(task) : 0;
 	if (spec == BY_RETURN) {
 		/* Its stack has trampolines in the place of callers: it would refute chains. */
 		__builtin_memset(to->device, 0, sizeof(to->device));
@@ -463,20 +482,27 @@ static __always_inline int report_event(void *ctx, __u32 probe, __u32 spec)
 	return 0;
 }
 
+static __always_inline void fill_who(struct who *who, struct task_struct *task,
+				     struct cgroup *cgroup)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+
+	who->boot_ns = bpf_ktime_get_boot_ns();
+	who->start_boot_ns = READ(READ(task, group_leader), start_boottime);
+	who->cgroup_id = cgroup_id_of(cgroup);
+	who->tgid = pid_tgid >> 32;
+	who->tid = pid_tgid;
+	bpf_get_current_comm(who->comm, sizeof(who->comm));
+}
+
 static __always_inline void report_failure(void *ctx, __u32 probe, __u32 spec, __u64 returned)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct cgroup *cgroup = cgroup_of(task);
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 error = -(__u32)returned & 0xfff;
 	struct who who = {};
 
-	who.boot_ns = bpf_ktime_get_boot_ns();
-	who.start_boot_ns = READ(READ(task, group_leader), start_boottime);
-	who.cgroup_id = cgroup_id_of(cgroup);
-	who.tgid = pid_tgid >> 32;
-	who.tid = pid_tgid;
-	bpf_get_current_comm(who.comm, sizeof(who.comm));
+	fill_who(&who, task, cgroup);
 	count(probe, error);
 	count_in_cgroup(probe, error, who.cgroup_id);
 	identify(probe, &who, task, cgroup);
@@ -510,6 +536,54 @@ static __noinline int failed_return(void *ctx, __u32 probe, __u64 returned)
 	return 0;
 }
 
+static __always_inline int takes_room(void)
+{
+	__u32 zero = 0;
+	struct exit_room *room = bpf_map_lookup_elem(&exit_room, &zero);
+
+	if (!room)
+		return 0;
+	/* Two processors may both pass: a few more are told then. */
+	if (room->told >= EXITS_AT_ONCE) {
+		__sync_fetch_and_add(&room->left_out, 1);
+		return 0;
+	}
+	__sync_fetch_and_add(&room->told, 1);
+	return 1;
+}
+
+/*
+ * The last thread of a process that ends by a signal, while its memory is still there.
+ * The code is what wait(2) tells: the signal in seven bits, and whether a core was dumped.
+ * It takes nothing else: the compiler would leave out what is not used, and shift the rest.
+ */
+static __noinline int ended(__u64 code)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct cgroup *cgroup = cgroup_of(task);
+	struct record *to;
+	struct who who = {};
+
+	if (!READ(task, mm) || !takes_room())
+		return 0;
+	fill_who(&who, task, cgroup);
+	identify(EXIT_PROBE, &who, task, cgroup);
+	to = bpf_ringbuf_reserve(&records, sizeof(*to), 0);
+	if (!to) {
+		drop(EXIT_PROBE);
+		return 0;
+	}
+	fill_common(to, EXIT_PROBE, 0, &who);
+	to->entry = 0;
+	to->stack_len = 0;
+	__builtin_memset(to->device, 0, sizeof(to->device));
+	to->args_kind = ARGS_EXIT;
+	to->args[0] = code & 0x7f;
+	to->args[1] = code >> 7 & 1;
+	bpf_ringbuf_submit(to, wake_up());
+	return 0;
+}
+
 /*
  * Stands for the entry that the loader writes; it keeps failed() in the object.
  * The arguments are hidden from the compiler, which would otherwise know them for
@@ -533,6 +607,16 @@ int returned(void *ctx)
 
 	asm volatile("" : "+r"(probe), "+r"(value));
 	return failed_return(ctx, probe, value);
+}
+
+/* Stands for the entry at the end of a process, and keeps ended(). */
+SEC("fexit/exited")
+int exited(void *ctx)
+{
+	__u64 code = 0;
+
+	asm volatile("" : "+r"(code));
+	return ended(code);
 }
 
 /*

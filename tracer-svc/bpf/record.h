@@ -30,6 +30,11 @@
 /* struct args_qp, of which only the path is known. */
 #define ARGS_ADDRESS_HANDLE 6
 #define ARGS_DEVX 7
+/* How a process ended: [signal, 1 if its core was dumped]; no failure. */
+#define ARGS_EXIT 8
+
+/* In the place of a probe's number, where a process ended by a signal. */
+#define EXIT_PROBE 0xffff
 
 /* What an address maps; 0: not known. The numbers are the contract's. */
 #define MAPPING_UNKNOWN 0
@@ -176,6 +181,11 @@ struct cgroup_count_key {
 	__u16 error;
 	__u32 reserved;
 	__u64 cgroup_id;
+};
+
+struct exit_room {
+	__u64 told;
+	__u64 left_out;
 };
 
 struct task_key {

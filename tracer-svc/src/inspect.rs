@@ -99,8 +99,10 @@ fn write_record(out: &mut dyn Write, report: &Report, record: &Record) -> io::Re
         seconds(record.boot_ns),
         record.tid,
     )?;
-    if record.args_kind == ArgsKind::AsyncEvent {
-        return writeln!(out, "event {}", record.args[0]);
+    match record.args_kind {
+        ArgsKind::AsyncEvent => return writeln!(out, "event {}", record.args[0]),
+        ArgsKind::Exit => return writeln!(out, "ended by signal {}", record.args[0]),
+        _ => {}
     }
     writeln!(
         out,

@@ -27,6 +27,9 @@ impl ProbeId {
     }
 }
 
+/// In the place of a probe's number, in the record of a process that a signal ended.
+pub const EXIT_PROBE: ProbeId = ProbeId(0xffff);
+
 /// Bytes of a task's command name in the kernel (`TASK_COMM_LEN`).
 pub const COMM_BYTES: usize = 16;
 /// Bytes of an RDMA device's name in the kernel (`IB_DEVICE_NAME_MAX`).
@@ -103,6 +106,8 @@ pub enum ArgsKind {
     AddressHandle,
     /// A DEVX command: opcode, type of the object, the firmware's answer.
     Devx,
+    /// No failure: a process ended by a signal. `[signal, 1 if its core was dumped]`.
+    Exit,
     /// A kind that this version does not know.
     Other(u8),
 }
@@ -118,6 +123,7 @@ impl From<u8> for ArgsKind {
             5 => Self::Command,
             6 => Self::AddressHandle,
             7 => Self::Devx,
+            8 => Self::Exit,
             other => Self::Other(other),
         }
     }

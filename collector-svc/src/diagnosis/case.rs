@@ -1,5 +1,8 @@
 //! All that a diagnosis looks at.
 
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
 use rdmesh_proto::collector::v1::JobState;
 use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::{CoSignalKind, MissingReason};
@@ -46,6 +49,8 @@ pub struct Case {
     pub flight: Vec<FlightEvidence>,
     /// The job's other attempts before it, oldest first.
     pub past: Vec<Past>,
+    /// Ports by their address, for the destinations of failing connections.
+    pub owners: BTreeMap<Ipv6Addr, Vec<Owner>>,
     /// The same failure on many hosts; none: it is on few, or nobody looked.
     pub incident: Option<Incident>,
 }
@@ -64,6 +69,15 @@ impl Case {
             _ => None,
         }
     }
+}
+
+/// A port, by its host and device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The host.
+    pub host: String,
+    /// RDMA device.
+    pub device: String,
 }
 
 /// A failing call, coalesced over its repeats within one snapshot.
@@ -130,6 +144,11 @@ pub struct Step {
 }
 
 impl Chain {
+    /// Where a connection was to lead.
+    pub fn destination(&self) -> Option<Ipv6Addr> {
+        self.arguments.destination_gid.as_deref()?.parse().ok()
+    }
+
     /// Where the error came into being. A chain has at least one step; the store and
     /// the ingest hold that.
     pub fn deepest(&self) -> &Step {

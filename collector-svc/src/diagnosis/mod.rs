@@ -33,8 +33,8 @@ mod words;
 
 pub use arguments::{Arguments, CreateSizes, FirmwareAnswer, Mapping};
 pub use case::{
-    Ambiguous, Case, Chain, ChainFlags, HostWatch, HostWorld, ProbeState, Probes, Shaping, Signal,
-    Step, Total, WatchedProbe,
+    Ambiguous, Case, Chain, ChainFlags, HostWatch, HostWorld, Owner, ProbeState, Probes, Shaping,
+    Signal, Step, Total, WatchedProbe,
 };
 pub use counted::told_by;
 pub use describe::verdict as diagnose;

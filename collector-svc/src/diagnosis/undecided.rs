@@ -111,10 +111,18 @@ pub(super) fn undecided(case: &Case) -> Verdict {
             why_no_decision(total, case)
         ));
     }
+    verdict.evidence.extend(ended(case));
     if case.chains.is_empty() && case.totals.is_empty() {
         not_watched(&mut verdict, case);
     }
     verdict
+}
+
+/// The ranks that ended first by a signal that somebody sent: no cause, but where to look.
+fn ended(case: &Case) -> impl Iterator<Item = String> + '_ {
+    let of_process = |signal: &&Signal| signal.kind == CoSignalKind::Process;
+    let ends = case.signals.iter().filter(of_process).take(ENDS_NAMED);
+    ends.map(|signal| format!("{} {}", moment(signal.at), signal_line(signal)))
 }
 
 /// What the scheduler says of the end, where nobody saw anything else.
@@ -208,6 +216,9 @@ fn why_no_decision(total: &Total, case: &Case) -> String {
         )
     }
 }
+
+/// Ends of ranks that the evidence names.
+const ENDS_NAMED: usize = 3;
 
 /// What is looked at once an interval is told with the time of the look before.
 const SAMPLED: std::time::Duration = std::time::Duration::from_secs(5);

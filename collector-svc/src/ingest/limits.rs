@@ -55,6 +55,8 @@ pub(crate) const ERRNO_MAX: u32 = 4_095;
 pub(crate) const INVENTORY_ID_MAX_BYTES: usize = 128;
 /// Devices, ports and modules of an inventory. A host has a dozen.
 pub(crate) const INVENTORY_ROWS_MAX: usize = 1_024;
+/// GIDs of a port: the contract's bound.
+pub(crate) const ADDRESSES_MAX: usize = 64;
 /// Bytes of a version, an address, a boot id.
 pub(crate) const SHORT_TEXT_MAX_BYTES: usize = 256;
 /// Bytes of the reason of a rejection that go back to the agent.

@@ -1,16 +1,20 @@
 //! Probe reports and inventories, validated.
 
+use std::collections::BTreeSet;
+
 use prost::Message;
 use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::{
     AttachKind, Inventory, MissingReason, Probe, ProbeReport, ProbeState, RdmaDevice, TracerCost,
 };
-use rdmesh_store::ingest::{InventoryReport, Probe as StoredProbe, ProbeReport as StoredReport};
+use rdmesh_store::ingest::{
+    InventoryReport, PortAddress, Probe as StoredProbe, ProbeReport as StoredReport,
+};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::ingest::columns::{Refusal, Text, long};
-use crate::ingest::limits::{INVENTORY_ROWS_MAX, PROBES_MAX, REASONS_MAX};
+use crate::ingest::limits::{ADDRESSES_MAX, INVENTORY_ROWS_MAX, PROBES_MAX, REASONS_MAX};
 use crate::ingest::marks::Marks;
 use crate::ingest::snapshot::inventory_id;
 use crate::times;
@@ -215,6 +219,7 @@ pub(crate) fn inventory(
         .unwrap_or(received_at);
     let mut inventory = inventory.clone();
     let marks = clean_inventory(&mut inventory);
+    let addresses = addresses(&inventory)?;
     let gpu = inventory.gpu.as_ref();
     Ok(InventoryReport {
         id: inventory_id("inventory.id", &inventory.id)?,
@@ -230,8 +235,32 @@ pub(crate) fn inventory(
             .unwrap_or_default(),
         summary: summary(&inventory),
         marks: marks.into_vec(),
+        addresses,
         body: inventory.encode_to_vec(),
     })
+}
+
+/// GIDs of all ports, each once.
+fn addresses(inventory: &Inventory) -> Result<Vec<PortAddress>, Refusal> {
+    let mut all = BTreeSet::new();
+    for device in &inventory.devices {
+        for port in &device.ports {
+            let field = "inventory.devices.ports.addresses";
+            bounded(field, port.addresses.len(), ADDRESSES_MAX)?;
+            for gid in &port.addresses {
+                let Ok(gid) = <[u8; 16]>::try_from(gid.as_slice()) else {
+                    let found = format!("{} bytes", gid.len());
+                    return Err(Refusal::value(field, found, "16 bytes"));
+                };
+                all.insert(PortAddress {
+                    gid,
+                    device: device.name.clone(),
+                    port: port.number.into(),
+                });
+            }
+        }
+    }
+    Ok(all.into_iter().collect())
 }
 
 /// What SQL users see of an inventory.

@@ -96,6 +96,11 @@ fn co_signals(
             ("device_plus_one", columns.device_plus_one.len()),
         ],
     )?;
+    // Tracers that know of no task leave the column out.
+    let of_tasks = &columns.task_plus_one;
+    if !of_tasks.is_empty() {
+        table.columns("boot_ns", &[("task_plus_one", of_tasks.len())])?;
+    }
     let signals = (0..table.rows())
         .map(|row| {
             let mut marks = of_snapshot.clone();
@@ -121,6 +126,15 @@ fn co_signals(
                     marks.add_all(&device.odd);
                     device.name.clone()
                 });
+            let place = of_tasks.get(row).copied().unwrap_or(0);
+            let tasks = ("tasks", tables.tasks.len());
+            let task = table
+                .index_plus_one("task_plus_one", row, place, tasks)?
+                .map(|index| {
+                    let task = &tables.tasks[index];
+                    marks.add_all(&task.odd);
+                    (task.tgid, task.identity.clone())
+                });
             let boot_ns = table.long("boot_ns", row, columns.boot_ns[row])?;
             let placed = timeline.place(boot_ns);
             if placed.moved {
@@ -135,6 +149,7 @@ fn co_signals(
                 name,
                 detail,
                 device: device.unwrap_or_default(),
+                task,
                 marks: marks.into_vec(),
             })
         })

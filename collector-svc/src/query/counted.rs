@@ -1,14 +1,18 @@
 //! What is kept beside a verdict for the shares.
 
 use rdmesh_proto::collector::v1::{LogAgreement, LogCoverage, ToldBy};
+use rdmesh_proto::tracer::v1::CoSignalKind;
 use rdmesh_store::evidence::Counted;
 
-use crate::diagnosis::{Verdict, told_by};
+use crate::diagnosis::{Signal, Verdict, told_by};
 use crate::names;
 
-/// What the shares count of an attempt; `co_signals` were seen near it.
-pub(crate) fn of(verdict: &Verdict, co_signals: usize) -> Counted {
+/// What the shares count of an attempt; `signals` were seen near it. That its ranks ended is
+/// no second sign of what went wrong: every failed attempt ends so.
+pub(crate) fn of(verdict: &Verdict, signals: &[Signal]) -> Counted {
     let (told_by, lost_class) = told_by(verdict);
+    let says_more = |signal: &&Signal| signal.independent || signal.kind != CoSignalKind::Process;
+    let co_signals = signals.iter().filter(says_more).count();
     let counted = Counted {
         co_signals: i64::try_from(co_signals).unwrap_or(i64::MAX),
         told_by: told_by_name(told_by),

@@ -1,5 +1,7 @@
 //! Gathers a case from the store, has it diagnosed, keeps the verdict.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use prost::Message;
@@ -20,7 +22,7 @@ use time::OffsetDateTime;
 use crate::attempt;
 use crate::diagnosis::{
     self, Ambiguous, Arguments, Case, Chain, ChainFlags, FlightEvidence, HostWatch, HostWorld,
-    Incident, Past, Probes, Shaping, SharedFact, Signal, Step, Total, Verdict, WatchedProbe,
+    Incident, Owner, Past, Probes, Shaping, SharedFact, Signal, Step, Total, Verdict, WatchedProbe,
 };
 use crate::ingest::marks::{self, Weight};
 use crate::query::{counted, flight, log, verdict};
@@ -33,6 +35,8 @@ const FAILURES_MAX: u32 = 5_000;
 const FAILURES_MAX_BYTES: usize = 32 << 20;
 /// Co-signals that a diagnosis looks at.
 const SIGNALS_MAX: u32 = 1_000;
+/// Owners of addresses that a diagnosis looks at.
+const OWNERS_MAX: u32 = 1_000;
 /// How long before the start, or the first failure, a co-signal still counts.
 const SIGNALS_BEFORE: Duration = Duration::from_secs(60);
 /// Why such a failure may be another attempt's where the attempt's end lies before its start.
@@ -102,7 +106,7 @@ pub async fn diagnose_attempt(
     if let Some(team) = routes.team(verdict.class) {
         team.clone_into(&mut verdict.route_to);
     }
-    let stored = verdict::stored(&verdict, counted::of(&verdict, case.signals.len()));
+    let stored = verdict::stored(&verdict, counted::of(&verdict, &case.signals));
     store.keep_verdict(key, &stored, now).await?;
     Ok(Diagnosed {
         verdict,
@@ -133,9 +137,17 @@ async fn gathered(
     let unclear = contradicts(attempt);
     let watch = store.watch_of(&hosts, from, to).await?;
     let signals = store
-        .signals_of(&hosts, from - SIGNALS_BEFORE, to + AFTER_END, SIGNALS_MAX)
+        .signals_of(
+            key,
+            &hosts,
+            from - SIGNALS_BEFORE,
+            to + AFTER_END,
+            SIGNALS_MAX,
+        )
         .await?;
     let ambiguous = store.ambiguous_of(key).await?;
+    let chains: Vec<Chain> = failures.iter().map(|f| chain(f, unclear)).collect();
+    let owners = owners(store, &chains).await?;
     let shaping = store.shaping_of(key, &hosts, from, to).await?;
     let logs = store.logs_of(key).await?;
     let past = store.past_verdicts(key, PAST_MAX).await?;
@@ -146,7 +158,8 @@ async fn gathered(
         started_at: attempt.started_at,
         ended_at: attempt.ended_at,
         placed_on,
-        chains: failures.iter().map(|f| chain(f, unclear)).collect(),
+        chains,
+        owners,
         hosts: watch.into_iter().map(|w| host_watch(w, unclear)).collect(),
         ambiguous: ambiguous.into_iter().map(shared).collect(),
         signals: signals.into_iter().map(signal).collect(),
@@ -208,6 +221,28 @@ fn incident(near: NearIncident) -> Incident {
         last_at: near.last_at,
         shared: shared.collect(),
     }
+}
+
+/// Whose the addresses are that failing connections were to reach.
+async fn owners(
+    store: &Store,
+    chains: &[Chain],
+) -> Result<BTreeMap<Ipv6Addr, Vec<Owner>>, StoreError> {
+    let gids: BTreeSet<Ipv6Addr> = chains.iter().filter_map(Chain::destination).collect();
+    let mut owners: BTreeMap<Ipv6Addr, Vec<Owner>> = BTreeMap::new();
+    if gids.is_empty() {
+        return Ok(owners);
+    }
+    let gids: Vec<Vec<u8>> = gids.iter().map(|gid| gid.octets().to_vec()).collect();
+    for found in store.owners_of(&gids, OWNERS_MAX).await? {
+        if let Ok(gid) = <[u8; 16]>::try_from(found.gid.as_slice()) {
+            owners.entry(gid.into()).or_default().push(Owner {
+                host: found.host,
+                device: found.device,
+            });
+        }
+    }
+    Ok(owners)
 }
 
 fn signal(signal: NearSignal) -> Signal {

@@ -64,7 +64,7 @@ pub(crate) async fn of_attempt(
         }
     }
     let signals = store
-        .signals_of(&hosts, from - BEFORE, to + AFTER, SIGNALS_MAX)
+        .signals_of(key, &hosts, from - BEFORE, to + AFTER, SIGNALS_MAX)
         .await?;
     let windows = store.windows_of(&hosts, from, to, WINDOWS_MAX).await?;
     let logs = store.logs_of(key).await?;

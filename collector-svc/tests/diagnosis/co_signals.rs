@@ -36,6 +36,36 @@ fn what_was_over_before_the_attempt_started_is_another_ones() {
 }
 
 #[test]
+fn a_rank_that_somebody_ended_is_where_to_look_and_no_cause() {
+    let end = |independent| Signal {
+        kind: CoSignalKind::Process,
+        independent,
+        name: "SIGKILL".into(),
+        detail: "ended process 4711 (python) of rank 3".into(),
+        device: String::new(),
+        ..port_down(true)
+    };
+    let of = |signal| {
+        let signals = vec![signal];
+        diagnose(&Case {
+            signals,
+            ..case(vec![])
+        })
+    };
+    let verdict = of(end(false));
+    assert_eq!(
+        (verdict.class, verdict.rule),
+        (Class::CannotTell, "nothing-decides")
+    );
+    let evidence = verdict.evidence.join("\n");
+    assert!(
+        evidence.contains("SIGKILL, ended process 4711 (python) of rank 3"),
+        "{evidence}"
+    );
+    assert_eq!(of(end(true)).class, Class::Process);
+}
+
+#[test]
 fn a_verdict_by_a_co_signal_speaks_of_it_and_not_of_an_errno() {
     for kind in [
         CoSignalKind::Network,

@@ -9,6 +9,7 @@ mod logs;
 mod made;
 mod memory;
 mod outcome;
+mod rails;
 mod retry;
 mod rules;
 mod unwatched;

@@ -119,6 +119,8 @@ async fn what_is_unknown_has_one_name_in_every_answer() {
         name: vec![11],
         detail: vec![11],
         device_plus_one: vec![0],
+        // As tracers send it that know of no task.
+        task_plus_one: vec![],
     });
     agent.send(2, Item::Snapshot(odd)).await;
     agent.acknowledged(2).await;

@@ -16,7 +16,8 @@ mod write;
 
 pub use rows::{
     Chain, CoSignal, Content, Count, DropKind, Dropped, Heartbeat, Identity, Interval,
-    InventoryReport, Item, NO_SEQUENCE, Probe, ProbeReport, RunKey, Snapshot, Step, WireWindow,
+    InventoryReport, Item, NO_SEQUENCE, PortAddress, Probe, ProbeReport, RunKey, Snapshot, Step,
+    WireWindow,
 };
 pub use runs::{ClockEstimate, Hello};
 pub use write::Progress;

@@ -244,6 +244,8 @@ pub struct CoSignal {
     pub detail: String,
     /// RDMA device; empty: none.
     pub device: String,
+    /// The process that it is about, and whose it is.
+    pub task: Option<(u32, Identity)>,
     /// What is odd about it.
     pub marks: Vec<String>,
 }
@@ -317,8 +319,21 @@ pub struct InventoryReport {
     pub summary: String,
     /// What is odd about it.
     pub marks: Vec<String>,
+    /// GIDs of its ports.
+    pub addresses: Vec<PortAddress>,
     /// The message, encoded.
     pub body: Vec<u8>,
+}
+
+/// A GID of a port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PortAddress {
+    /// Its 16 bytes.
+    pub gid: [u8; 16],
+    /// RDMA device.
+    pub device: String,
+    /// Port of the device.
+    pub port: i64,
 }
 
 /// An interval of a wire.

@@ -123,6 +123,47 @@ pub(super) async fn store_inventory(
     .bind(&inventory.summary)
     .bind(&inventory.body)
     .bind(&inventory.marks)
+    .execute(&mut *connection)
+    .await?;
+    store_addresses(connection, &item.run.host, inventory).await
+}
+
+/// The addresses of the newest inventory take the place of those before; one that comes late
+/// changes nothing.
+async fn store_addresses(
+    connection: &mut PgConnection,
+    host: &str,
+    inventory: &InventoryReport,
+) -> Result<(), StoreError> {
+    let newer: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM rdmesh_store.inventories WHERE host = $1 AND seen_at > $2)",
+    )
+    .bind(host)
+    .bind(inventory.seen_at)
+    .fetch_one(&mut *connection)
+    .await?;
+    if newer {
+        return Ok(());
+    }
+    sqlx::query("DELETE FROM rdmesh_store.addresses WHERE host = $1")
+        .bind(host)
+        .execute(&mut *connection)
+        .await?;
+    let addresses = &inventory.addresses;
+    let gids: Vec<&[u8]> = addresses.iter().map(|a| &a.gid[..]).collect();
+    let devices: Vec<&str> = addresses.iter().map(|a| a.device.as_str()).collect();
+    let ports: Vec<i64> = addresses.iter().map(|a| a.port).collect();
+    sqlx::query(
+        "INSERT INTO rdmesh_store.addresses (host, gid, device, port, seen_at)
+         SELECT $1, gid, device, port, $5
+         FROM unnest($2::bytea[], $3::text[], $4::bigint[]) AS a (gid, device, port)
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(host)
+    .bind(gids)
+    .bind(devices)
+    .bind(ports)
+    .bind(inventory.seen_at)
     .execute(connection)
     .await?;
     Ok(())

@@ -87,7 +87,11 @@ const CO_SIGNALS: &[&str] = columns![
     "name",
     "detail",
     "device",
-    "marks"
+    "marks",
+    "tgid",
+    "job_id",
+    "requeue",
+    "restart"
 ];
 
 const WIRE_WINDOWS: &[&str] = columns![
@@ -326,6 +330,17 @@ fn add_co_signal(rows: &mut CopyRows, item: &Item, ordinal: i32, signal: &CoSign
         .text(&signal.detail)
         .text(&signal.device)
         .text_array(&signal.marks);
+    let (tgid, identity) = signal
+        .task
+        .as_ref()
+        .map_or((None, None), |(tgid, identity)| {
+            (Some(i64::from(*tgid)), Some(identity))
+        });
+    let named = identity.filter(|identity| identity.job_id.is_some());
+    rows.int8_or_null(tgid)
+        .text_or_null(named.and_then(|identity| identity.job_id.as_deref()))
+        .int8_or_null(named.map(|identity| identity.requeue))
+        .int8_or_null(named.map(|identity| identity.restart));
 }
 
 fn add_wire_window(rows: &mut CopyRows, item: &Item, window: &WireWindow) {

@@ -32,6 +32,7 @@ fn inventory(run: &Arc<RunKey>, sequence: i64, at: OffsetDateTime, version: &str
         gpu_driver: String::new(),
         summary,
         marks: Vec::new(),
+        addresses: Vec::new(),
         body: Vec::new(),
     };
     item(run, sequence, Content::Inventory(Box::new(report)))

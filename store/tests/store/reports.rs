@@ -1,6 +1,8 @@
 //! What agents report besides failures: probes, inventories, windows, co-signals.
 
-use rdmesh_store::ingest::{CoSignal, Content, InventoryReport, Probe, ProbeReport, WireWindow};
+use rdmesh_store::ingest::{
+    CoSignal, Content, Identity, InventoryReport, PortAddress, Probe, ProbeReport, WireWindow,
+};
 
 use crate::made::{Database, NOW, at, attempt, heartbeat, hello, item, run, snapshot, wire_window};
 
@@ -66,6 +68,56 @@ async fn a_hook_that_the_driver_cannot_have_is_not_missed() {
     );
 }
 
+fn address(last: u8) -> PortAddress {
+    let mut gid = [0; 16];
+    (gid[0], gid[15]) = (0xfd, last);
+    PortAddress {
+        gid,
+        device: "rxe0".into(),
+        port: 1,
+    }
+}
+
+#[tokio::test]
+async fn addresses_are_those_of_the_newest_inventory() {
+    let db = Database::new().await;
+    let tells = |seconds, last: &[u8]| {
+        let Content::Inventory(mut report) = inventory() else {
+            unreachable!("it makes inventories");
+        };
+        report.seen_at = at(seconds);
+        report.addresses = last.iter().map(|last| address(*last)).collect();
+        Content::Inventory(report)
+    };
+    let (first, second) = (run("gpu-01", 1), run("gpu-02", 2));
+    for run in [&first, &second] {
+        hello(&db.store, run).await;
+    }
+    let items = [
+        item(&first, 1, tells(2, &[7, 8])),
+        // Told late: it was so before.
+        item(&first, 2, tells(1, &[6])),
+        item(&second, 1, tells(1, &[8])),
+    ];
+    db.store.ingest(&items).await.unwrap();
+    let owners = async |last: u8| {
+        let gids = [address(last).gid.to_vec()];
+        let owners = db.store.owners_of(&gids, 10).await.unwrap();
+        owners.into_iter().map(|o| o.host).collect::<Vec<_>>()
+    };
+    assert_eq!(owners(7).await, ["gpu-01"]);
+    assert_eq!(owners(8).await, ["gpu-01", "gpu-02"]);
+    assert!(owners(6).await.is_empty());
+    // One that says of no address takes them away.
+    let nothing = item(&first, 3, tells(3, &[]));
+    db.store.ingest(&[nothing]).await.unwrap();
+    assert_eq!(owners(8).await, ["gpu-02"]);
+    assert_eq!(
+        db.read("SELECT host, device, port, gid FROM rdmesh.addresses"),
+        "gpu-02|rxe0|1|fd00::8"
+    );
+}
+
 fn inventory() -> Content {
     Content::Inventory(Box::new(InventoryReport {
         id: "abc".into(),
@@ -75,6 +127,7 @@ fn inventory() -> Content {
         gpu_driver: String::new(),
         summary: "{\"devices\": [\"rxe0\"]}".into(),
         marks: vec!["odd".into()],
+        addresses: vec![address(7)],
         body: vec![7],
     }))
 }
@@ -170,6 +223,19 @@ async fn a_diagnosis_gets_the_report_and_inventory_that_were_in_force() {
     );
 }
 
+fn co_signal(name: &str, task: Option<(u32, Identity)>) -> CoSignal {
+    CoSignal {
+        at: at(3),
+        kind: 1,
+        independent: true,
+        name: name.into(),
+        detail: "ACTIVE to DOWN".into(),
+        device: "rxe0".into(),
+        task,
+        marks: vec!["odd".into()],
+    }
+}
+
 #[tokio::test]
 async fn windows_and_co_signals_are_found_by_host_and_time() {
     let db = Database::new().await;
@@ -177,15 +243,17 @@ async fn windows_and_co_signals_are_found_by_host_and_time() {
     hello(&db.store, &run).await;
     let mut with_signal = snapshot(&run, 1, vec![], vec![], vec![]);
     if let Content::Snapshot(snapshot) = &mut with_signal.content {
-        snapshot.co_signals.push(CoSignal {
-            at: at(3),
-            kind: 1,
-            independent: true,
-            name: "port_down".into(),
-            detail: "ACTIVE to DOWN".into(),
-            device: "rxe0".into(),
-            marks: vec!["odd".into()],
-        });
+        snapshot.co_signals.push(co_signal("port_down", None));
+        for job in ["77", "78"] {
+            let whose = Identity {
+                job_id: Some(job.into()),
+                requeue: 1,
+                restart: 0,
+                source: 1,
+            };
+            let end = co_signal("SIGSEGV", Some((4711, whose)));
+            snapshot.co_signals.push(end);
+        }
     }
     db.store
         .ingest(&[with_signal, item(&run, 2, window())])
@@ -196,25 +264,24 @@ async fn windows_and_co_signals_are_found_by_host_and_time() {
         "gpu-09|f"
     );
     assert_eq!(
-        db.read("SELECT kind, name, marks FROM rdmesh.co_signals"),
-        "network|port_down|{odd}"
+        db.read(
+            "SELECT kind, name, marks, tgid, job_id, requeue, restart
+             FROM rdmesh.co_signals ORDER BY job_id NULLS FIRST"
+        ),
+        "network|port_down|{odd}||||\n\
+         network|SIGSEGV|{odd}|4711|77|1|0\n\
+         network|SIGSEGV|{odd}|4711|78|1|0"
     );
     let watched = ["gpu-01".to_owned()];
-    assert_eq!(
-        db.store
-            .signals_of(&watched, at(0), at(9), 10)
-            .await
-            .unwrap()
-            .len(),
-        1
-    );
-    assert!(
-        db.store
-            .signals_of(&watched, at(4), at(9), 10)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    // What is about the host, and about its own processes.
+    let of = async |from| {
+        let key = attempt("78", 1);
+        let found = db.store.signals_of(&key, &watched, at(from), at(9), 10);
+        let found = found.await.unwrap();
+        found.into_iter().map(|s| s.name).collect::<Vec<_>>()
+    };
+    assert_eq!(of(0).await, ["port_down", "SIGSEGV"]);
+    assert!(of(4).await.is_empty());
     let shaped = ["gpu-09".to_owned()];
     let shaping = db
         .store

@@ -72,6 +72,8 @@ pub(crate) enum Scenario {
     FailAndExit,
     /// Use memory until the kernel ends the process, 256 MiB at most; no call fails.
     Hungry,
+    /// End by SIGSEGV, with other threads around; no call fails.
+    Crash,
     /// A rank that sets up its queue pair and regions, fails in reg_mr and exits with 1.
     Rank,
 }
@@ -123,6 +125,7 @@ pub(crate) fn run(device: &Device, plan: Plan, mut report: Report) -> Result<Rep
         Scenario::TimedFailing => timed(device, count, State::ReadyToSend, &mut report)?,
         Scenario::Ok => all_well(device, count, &mut report)?,
         Scenario::Hungry => hungry(),
+        Scenario::Crash => crash()?,
         Scenario::FailAndExit => fail_and_exit(device)?,
         Scenario::Rank => rank(device, &mut report)?,
     }
@@ -134,6 +137,23 @@ fn hungry() {
     const MIB: usize = 1 << 20;
     let kept: Vec<Vec<u8>> = (0..256).map(|_| vec![1_u8; MIB]).collect();
     std::hint::black_box(kept);
+}
+
+/// As a program does that follows a pointer to nowhere.
+fn crash() -> Result<()> {
+    use rustix::process::{Signal, getpid, kill_process};
+    for _ in 0..3 {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+    loop {
+        // The first one ends in the handler of Rust's own run time, which looks for an
+        // overflow of the stack and then leaves the signal to the kernel.
+        kill_process(getpid(), Signal::SEGV).context("kill")?;
+    }
 }
 
 fn reg_mr_efault(device: &Device, count: u64, report: &mut Report) -> Result<()> {

@@ -1,16 +1,21 @@
 //! RDMA devices as sysfs and the kernel's netlink tell them.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use rdmesh_proto::tracer::v1::{RdmaDevice, RdmaPort};
 
 use super::nldev::DriverNames;
-use super::roots::{Roots, bytes, link_name, names, number, text};
+use super::roots::{Roots, link_name, names, number, text};
 
 /// GID slots that are looked at per port: the kernel's tables have 256 at most
 /// on the devices of the field.
 const GID_SLOTS: usize = 1024;
+
+/// Addresses of a port that are told: the contract's bound. A port has one for each of its
+/// network interface's addresses.
+const ADDRESSES: usize = 64;
 
 /// Network driver → RDMA driver, for where the kernel does not tell the second
 /// by netlink. Left: module that owns the PCI device. Right: the module that
@@ -166,10 +171,15 @@ fn ports(dir: &Path) -> Vec<RdmaPort> {
 fn port(dir: &Path, number_of_port: u32) -> RdmaPort {
     let ndevs = dir.join("gid_attrs/ndevs");
     let slots = names(&dir.join("gids"));
-    let used = |slot: &String| {
-        bytes(&dir.join("gids").join(slot))
-            .is_some_and(|gid| gid.iter().any(|b| b.is_ascii_hexdigit() && *b != b'0'))
+    let gid = |slot: &String| {
+        let gid: Ipv6Addr = text(&dir.join("gids").join(slot)).parse().ok()?;
+        (!gid.is_unspecified()).then_some(gid)
     };
+    let gids: Vec<Ipv6Addr> = slots.iter().take(GID_SLOTS).filter_map(gid).collect();
+    let mut addresses = gids.clone();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(ADDRESSES);
     RdmaPort {
         number: number_of_port,
         state: after_colon(&text(&dir.join("state"))),
@@ -181,8 +191,8 @@ fn port(dir: &Path, number_of_port: u32) -> RdmaPort {
             .find(|n| !n.is_empty())
             .unwrap_or_default(),
         rate_bps: rate_bps(&text(&dir.join("rate"))),
-        gids: u32::try_from(slots.iter().take(GID_SLOTS).filter(|s| used(s)).count())
-            .unwrap_or(u32::MAX),
+        gids: u32::try_from(gids.len()).unwrap_or(u32::MAX),
+        addresses: addresses.iter().map(|gid| gid.octets().to_vec()).collect(),
     }
 }
 

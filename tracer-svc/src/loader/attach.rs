@@ -89,6 +89,8 @@ impl Tracer {
         let mut probes = std::mem::take(&mut self.report.probes);
         let fresh = self.merge(&plan.probes, &mut probes, &modules);
         self.attach_all(&fresh, &mut probes, (&btfs, &ids), &modules)?;
+        let program = (&self.template, &self.map_fds);
+        self.exits.attach(kernel, program, &self.functions)?;
         self.missing = plan.missing;
         self.tell(probes);
         self.modules = Some(modules);

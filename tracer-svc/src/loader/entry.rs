@@ -16,9 +16,14 @@ use super::arch::RETURN_REGISTER_OFFSET;
 /// Smallest error as a signed number: the kernel's `MAX_ERRNO` is 4095.
 const LEAST_ERROR: i32 = -4095;
 
+/// Of an exit code, as wait(2) has it: the signal.
+const SIGNAL_BITS: i32 = 0x7f;
+
 const LDX_DW: u8 = 0x79;
 const JLT_K: u8 = 0xa5;
 const JLT32_K: u8 = 0xa6;
+const JEQ32_K: u8 = 0x16;
+const JSET_K: u8 = 0x45;
 const MOV_K: u8 = 0xb7;
 const MOV32_K: u8 = 0xb4;
 const MOV_X: u8 = 0xbf;
@@ -97,6 +102,25 @@ pub(super) fn return_entry(probe: u16, returns: ReturnKind) -> Vec<bpf_insn> {
         instruction(comparison(returns), SECOND, 0, 3, LEAST_ERROR),
         instruction(MOV_X, THIRD, SECOND, 0, 0),
         instruction(MOV_K, SECOND, 0, 0, i32::from(probe)),
+        instruction(CALL, 0, PSEUDO_CALL, 0, 2),
+        instruction(MOV32_K, RESULT, 0, 0, 0),
+        instruction(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// The entry at the end of processes, followed by `ended`, which starts right behind it.
+/// A thread that is not its process's last, or that no signal ended, costs two loads and
+/// two comparisons at the most.
+pub(super) fn exit_entry() -> Vec<bpf_insn> {
+    vec![
+        // The last thread? An int: the upper half of its word says nothing.
+        instruction(LDX_DW, THIRD, CONTEXT, 8, 0),
+        instruction(JEQ32_K, THIRD, 0, 2, 0),
+        // In the place of the context, as the only argument.
+        instruction(LDX_DW, CONTEXT, CONTEXT, 0, 0),
+        instruction(JSET_K, CONTEXT, 0, 2, SIGNAL_BITS),
+        instruction(MOV32_K, RESULT, 0, 0, 0),
+        instruction(EXIT, 0, 0, 0, 0),
         instruction(CALL, 0, PSEUDO_CALL, 0, 2),
         instruction(MOV32_K, RESULT, 0, 0, 0),
         instruction(EXIT, 0, 0, 0, 0),
@@ -186,6 +210,17 @@ mod tests {
         // From the comparison over the report, and from the call to what follows.
         assert_eq!(1 + 1 + usize::try_from(out[1].off).unwrap(), 5);
         assert_eq!(4 + 1 + usize::try_from(out[4].imm).unwrap(), out.len());
+    }
+
+    #[test]
+    fn an_end_by_a_signal_goes_on_and_others_return() {
+        let out = exit_entry();
+        let jump = |at: usize| at + 1 + usize::try_from(out[at].off).unwrap();
+        // Not the last thread: to `return 0`; a signal: to the call.
+        assert_eq!((out[jump(1)].code, out[jump(3)].code), (MOV32_K, CALL));
+        assert_eq!(out[5].code, EXIT);
+        // From the call to the first instruction behind the entry.
+        assert_eq!(6 + 1 + usize::try_from(out[6].imm).unwrap(), out.len());
     }
 
     #[test]

@@ -45,6 +45,23 @@ pub(super) fn at_exit(
     })
 }
 
+/// At the exit of a function of the kernel itself.
+pub(super) fn at_kernel_exit(
+    name: &str,
+    instructions: &[bpf_insn],
+    functions: &FunctionTypes,
+    id: u32,
+) -> Result<Link, Refusal> {
+    let target = Target::Fexit(id, None);
+    let program = sys::load_program_of(name, instructions, functions, target)?;
+    let link = sys::attach(program.as_fd()).map_err(plain)?;
+    Ok(Link {
+        _link: link,
+        program,
+        loaded: None,
+    })
+}
+
 /// Where a function begins, for a kretprobe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beginning<'a> {

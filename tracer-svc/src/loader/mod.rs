@@ -21,6 +21,8 @@
 //!    a kretprobe instead (`link`): several at once by a link where the kernel has
 //!    such, else a perf event. The report says so.
 //!
+//! 7. One program more tells which processes a signal ended (`exits`).
+//!
 //! Nothing is pinned: links, programs and maps are descriptors and end with the
 //! process. Everything read from the kernel is freed when the plan is attached.
 
@@ -31,6 +33,7 @@ mod choose;
 mod counts;
 mod entry;
 mod error;
+mod exits;
 mod functions;
 mod host;
 mod link;
@@ -56,6 +59,7 @@ use crate::record::ProbeId;
 use crate::resolve::{Missing, Probe, ProbeState, Report};
 
 use counts::{CounterMaps, take};
+use exits::Exits;
 use functions::FunctionTypes;
 use host::Modules;
 use link::Link;
@@ -99,6 +103,7 @@ pub struct Tracer {
     functions: FunctionTypes,
     map_fds: BTreeMap<String, OwnedFd>,
     counters: CounterMaps,
+    exits: Exits,
     /// One for each attached probe; dropping it detaches.
     links: BTreeMap<ProbeId, Link>,
     report: Report,
@@ -144,6 +149,7 @@ impl Tracer {
         })?;
         let mut tracer = Self {
             report: Report::new(&catalogue, Vec::new(), &[]),
+            exits: Exits::new(&map_fds)?,
             catalogue,
             template,
             functions,
@@ -190,6 +196,9 @@ impl Tracer {
     /// be unloaded. They stay off until the module was gone and came back, or
     /// [`Tracer::allow`]. Returns the probes taken off.
     pub fn detach(&mut self, module: Option<&str>) -> Vec<ProbeId> {
+        if module.is_none() {
+            self.exits.detach();
+        }
         let mut held: Vec<String> = module.map(ToOwned::to_owned).into_iter().collect();
         let off = self.take_off(|probe| {
             if module.is_some_and(|m| m != probe.module) {
@@ -212,6 +221,7 @@ impl Tracer {
     pub fn stop(&mut self, why: &Missing) -> Vec<ProbeId> {
         self.stopped = Some(why.clone());
         self.statistics = None;
+        self.exits.detach();
         self.take_off(|_| Some(why.clone()))
     }
 
@@ -248,6 +258,7 @@ impl Tracer {
             None => {
                 self.held.clear();
                 self.stopped = None;
+                self.exits.allow();
             }
         }
         self.modules = None;
@@ -284,6 +295,15 @@ impl Tracer {
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// Lets ends of processes be told again, `EXITS_AT_ONCE` of `bpf/probes.bpf.c`;
+    /// returns how many were not since the tracer's start.
+    ///
+    /// # Errors
+    /// The kernel refused to read or write a map.
+    pub fn renew_exits(&mut self) -> Result<u64, LoadError> {
+        self.exits.give_room()
     }
 
     /// All counters.

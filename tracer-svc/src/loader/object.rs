@@ -21,6 +21,8 @@ pub(super) const MAX_PROBES: u32 = 512;
 const ENTRY: &str = "entry";
 /// The program that stands for the entries below kretprobes.
 const RETURNED: &str = "returned";
+/// The program that stands for the entry at the end of processes.
+const EXITED: &str = "exited";
 /// The program that copies kernel memory.
 const COPY_KERNEL: &str = "copy_kernel";
 
@@ -133,6 +135,17 @@ impl Template {
         ids: &BTreeMap<Vec<u8>, u32>,
     ) -> Result<Vec<bpf_insn>, FitError> {
         self.body(RETURNED, maps, kernel, ids)
+    }
+
+    /// What follows the entry at the end of processes: `ended()`, which reads types of
+    /// the kernel alone.
+    pub(super) fn exit_body(
+        &self,
+        maps: &MapFds,
+        kernel: &Types<'_>,
+        ids: &BTreeMap<Vec<u8>, u32>,
+    ) -> Result<Vec<bpf_insn>, FitError> {
+        self.body(EXITED, maps, kernel, ids)
     }
 
     fn body(

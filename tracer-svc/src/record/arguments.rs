@@ -244,7 +244,9 @@ impl Record {
             ArgsKind::Create => Arguments::Create(create(&words)),
             ArgsKind::Command => Arguments::Command(command(&words)),
             ArgsKind::Devx => Arguments::Devx(devx(&words)),
-            ArgsKind::None | ArgsKind::AsyncEvent | ArgsKind::Other(_) => return None,
+            ArgsKind::None | ArgsKind::AsyncEvent | ArgsKind::Exit | ArgsKind::Other(_) => {
+                return None;
+            }
         })
     }
 }

@@ -22,6 +22,13 @@ pub trait Kernel: Send {
     /// The kernel refused to read a map.
     fn counters(&self) -> Result<Counters, LoadError>;
 
+    /// Lets ends of processes be told again, for the next interval; returns how many were
+    /// not told since the start, because there were too many.
+    ///
+    /// # Errors
+    /// The kernel refused to read or write a map.
+    fn renew_exits(&mut self) -> Result<u64, LoadError>;
+
     /// What is attached and why the rest is not.
     fn report(&self) -> &Report;
 
@@ -79,6 +86,10 @@ impl Kernel for LiveKernel {
 
     fn counters(&self) -> Result<Counters, LoadError> {
         self.tracer.counters()
+    }
+
+    fn renew_exits(&mut self) -> Result<u64, LoadError> {
+        self.tracer.renew_exits()
     }
 
     fn report(&self) -> &Report {

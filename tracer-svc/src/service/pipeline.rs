@@ -15,10 +15,12 @@ use crate::cost::{Meter, Reading};
 use crate::counters::Counters;
 use crate::host::{Devices, Inventories, Roots, driver_names, scan};
 use crate::identity::{Cgroups, Hierarchy, ProcessReader, Registry, Who};
-use crate::record::{Event, Record};
+use crate::record::{ArgsKind, Event, Record};
 use crate::resolve::Report;
 use crate::signals::{Rules, Signals};
-use crate::snapshot::{self, Aggregate, CoSignal, Made, Maker, Surroundings, co_signal};
+use crate::snapshot::{
+    self, Aggregate, CoSignal, Made, Maker, Surroundings, co_signal, exit_signal,
+};
 
 /// Events that are taken in one go, a millisecond's work: between two goes the
 /// tracer answers, and those who watch take their share.
@@ -99,6 +101,8 @@ pub struct Pipeline<K, O> {
     unknown_device: bool,
     /// Processes with a refused job id that were told already.
     refusals_told: u64,
+    /// Ends of processes that the kernel side left out.
+    exits_left_out: u64,
 }
 
 impl<K: Kernel, O: Outputs> Pipeline<K, O> {
@@ -137,6 +141,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             counters: Counters::default(),
             unknown_device: false,
             refusals_told: 0,
+            exits_left_out: 0,
         };
         pipeline.scan_host();
         pipeline.send_report();
@@ -198,6 +203,14 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         }
         let left_out = self.signals.take_left_out();
         self.figures.count_co_signals_left_out(left_out);
+        match self.kernel.renew_exits() {
+            Ok(so_far) => {
+                let new = so_far.saturating_sub(self.exits_left_out);
+                self.exits_left_out = so_far;
+                self.figures.count_co_signals_left_out(new);
+            }
+            Err(error) => tracing::warn!(%error, "ends of processes may not be told"),
+        }
     }
 
     fn add_co_signal(&mut self, signal: CoSignal) {
@@ -274,6 +287,10 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     }
 
     fn take_record(&mut self, record: Record, chains: &mut Vec<Chain>) {
+        if record.args_kind == ArgsKind::Exit {
+            self.take_exit(&record);
+            return;
+        }
         let is_event = self.places.get(record.probe).is_some_and(|p| p.is_event);
         if is_event {
             if let Some(signal) = co_signal(&record) {
@@ -283,6 +300,17 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         }
         self.assembler
             .take(record, &self.places, |chain| chains.push(chain));
+    }
+
+    /// A process that a signal ended.
+    fn take_exit(&mut self, record: &Record) {
+        let who = self.registry.who(record);
+        let Some(signal) = exit_signal(record, &who) else {
+            return;
+        };
+        if !self.aggregate.add_exit(signal, record, &who) {
+            self.figures.count_co_signals_left_out(1);
+        }
     }
 
     fn finish(&mut self, chains: Vec<Chain>) {

@@ -19,6 +19,10 @@ pub const SAMPLES: usize = 64;
 /// Co-signals in one snapshot: a flapping port tells a few each second.
 pub const CO_SIGNALS: usize = 256;
 
+/// Of those, ends of processes: a job has a few dozen ranks on a host, and what happens to
+/// ports must not be crowded out by them.
+pub(super) const EXITS: usize = 96;
+
 // Upper bounds of what one row adds to the message: five bytes for an index,
 // ten for a time or count.
 const ROW_BYTES: usize = 50;
@@ -37,6 +41,19 @@ pub(super) struct Task {
     pub(super) comm: [u8; COMM_BYTES],
     pub(super) cgroup_id: u64,
     pub(super) who: Who,
+}
+
+impl Task {
+    fn of(record: &Record, who: &Who) -> Self {
+        Self {
+            tgid: record.tgid,
+            tid: record.tid,
+            start_boot_ns: record.start_boot_ns,
+            comm: record.comm,
+            cgroup_id: record.cgroup_id,
+            who: who.clone(),
+        }
+    }
 }
 
 /// A chain without its times and task.
@@ -101,7 +118,9 @@ pub struct Aggregate {
     pub(super) signatures: Table<Signature>,
     pub(super) devices: Table<Vec<u8>>,
     pub(super) samples: Vec<(usize, Vec<Record>)>,
-    pub(super) co_signals: Vec<CoSignal>,
+    /// Each with the place of its task, plus one; 0: no task's.
+    pub(super) co_signals: Vec<(CoSignal, u32)>,
+    exits: usize,
     pub(super) left_out: u64,
     bytes: usize,
 }
@@ -114,14 +133,7 @@ impl Aggregate {
         let Some(outer) = chain.records.last() else {
             return;
         };
-        let task = Task {
-            tgid: outer.tgid,
-            tid: outer.tid,
-            start_boot_ns: outer.start_boot_ns,
-            comm: outer.comm,
-            cgroup_id: outer.cgroup_id,
-            who: who.clone(),
-        };
+        let task = Task::of(outer, who);
         let signature = Signature {
             driver: driver.into(),
             steps: chain.records.iter().map(|r| (r.probe, r.errno)).collect(),
@@ -161,7 +173,24 @@ impl Aggregate {
             if !signal.device.is_empty() && self.devices.find(&signal.device).is_none() {
                 self.devices.add(signal.device.clone());
             }
-            self.co_signals.push(signal);
+            self.co_signals.push((signal, 0));
+        }
+        room
+    }
+
+    /// Adds the end of a task; false when there was no room.
+    pub fn add_exit(&mut self, signal: CoSignal, record: &Record, who: &Who) -> bool {
+        let task = Task::of(record, who);
+        let known = self.tasks.find(&task);
+        let bytes = known.map_or(TASK_BYTES + COMM_BYTES + who.told_job().len(), |_| 0);
+        let room = self.exits < EXITS
+            && self.co_signals.len() < CO_SIGNALS
+            && self.bytes + bytes <= CHAIN_BYTES;
+        if room {
+            self.bytes += bytes;
+            self.exits += 1;
+            let place = known.unwrap_or_else(|| self.tasks.add(task));
+            self.co_signals.push((signal, place.saturating_add(1)));
         }
         room
     }

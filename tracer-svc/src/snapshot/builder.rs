@@ -272,7 +272,7 @@ fn chains(
         });
     }
     let mut signals = wire::CoSignalColumns::default();
-    for signal in &aggregate.co_signals {
+    for (signal, task_plus_one) in &aggregate.co_signals {
         signals.boot_ns.push(signal.boot_ns);
         signals.kind.push(signal.kind.into());
         signals.independent.push(signal.independent);
@@ -281,6 +281,7 @@ fn chains(
         signals
             .device_plus_one
             .push(aggregate.device_plus_one(&signal.device));
+        signals.task_plus_one.push(*task_plus_one);
     }
     snapshot.co_signals = Some(signals).filter(|s| !s.boot_ns.is_empty());
 }

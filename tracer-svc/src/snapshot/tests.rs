@@ -4,9 +4,9 @@ use rdmesh_proto::common::v1::ClockPair;
 use rdmesh_proto::tracer::v1::{RdmaDevice, RdmaPort, Snapshot};
 use rdmesh_services::uplink::MAX_ITEM_BYTES;
 
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, EXITS};
 use super::builder::{Made, Maker, Surroundings};
-use super::{CHAIN_BYTES, SAMPLES, co_signal, expand};
+use super::{CHAIN_BYTES, SAMPLES, co_signal, exit_signal, expand};
 use crate::catalogue::{Catalogue, ExpectedRules, Layer, Verb};
 use crate::chain::{Chain, Marks};
 use crate::counters::{CgroupCount, Counters, ErrorCount, ProbeLosses};
@@ -463,6 +463,59 @@ fn an_event_is_a_co_signal_and_no_failure() {
     // A pointer is never told.
     event.args[..2].copy_from_slice(&[1, 0xffff_8880_0000_1000]);
     assert_eq!(co_signal(&event).unwrap().detail, "");
+}
+
+#[test]
+fn the_end_of_a_task_names_its_job() {
+    let mut end = record(77, 1, 77);
+    end.errno = 0;
+    end.args_kind = ArgsKind::Exit;
+    end.args[..2].copy_from_slice(&[11, 1]);
+    let mut aggregate = Aggregate::default();
+    let signal = exit_signal(&end, &who()).unwrap();
+    assert!(aggregate.add_exit(signal, &end, &who()));
+    // Who belongs to no job, and who failed only, ended for nobody here.
+    assert_eq!(exit_signal(&end, &Who::default()), None);
+    assert_eq!(exit_signal(&record(77, 1, 77), &who()), None);
+    let message = snapshot(make(
+        &mut Maker::new(0),
+        100,
+        &aggregate,
+        &Counters::default(),
+    ));
+    let signals = message.co_signals.unwrap();
+    let text = |place: u32| String::from_utf8(message.strings[place as usize].clone()).unwrap();
+    let detail = text(signals.detail[0]);
+    assert_eq!(text(signals.name[0]), "SIGSEGV");
+    assert!(detail.ends_with("of rank 3, core dumped"), "{detail}");
+    assert_eq!(
+        (signals.independent[0], signals.task_plus_one[0]),
+        (true, 1)
+    );
+    let tasks = message.tasks.unwrap();
+    assert_eq!(
+        (text(tasks.job_id[0]), tasks.requeue[0]),
+        ("job-7".to_owned(), 2)
+    );
+    // What others send is an echo; a number without a name has one all the same.
+    end.args[..2].copy_from_slice(&[9, 0]);
+    assert!(!exit_signal(&end, &who()).unwrap().independent);
+    end.args[0] = 40;
+    assert_eq!(exit_signal(&end, &who()).unwrap().name, "signal 40");
+}
+
+#[test]
+fn ends_of_tasks_leave_room_for_other_co_signals() {
+    let mut aggregate = Aggregate::default();
+    let mut end = record(77, 1, 77);
+    end.args_kind = ArgsKind::Exit;
+    end.args[0] = 9;
+    let signal = exit_signal(&end, &who()).unwrap();
+    for _ in 0..EXITS {
+        assert!(aggregate.add_exit(signal.clone(), &end, &who()));
+    }
+    assert!(!aggregate.add_exit(signal.clone(), &end, &who()));
+    assert!(aggregate.add_co_signal(signal));
 }
 
 #[test]

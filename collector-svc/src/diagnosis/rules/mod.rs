@@ -108,6 +108,10 @@ pub(crate) const TABLE: &[Rule] = &[
         applies: known::dmabuf_not_allowed,
     },
     Rule {
+        name: "only-across-rails",
+        applies: connect::across_rails,
+    },
+    Rule {
         name: "neighbour-not-resolved",
         applies: connect::neighbour,
     },

@@ -325,6 +325,7 @@ impl Building {
         signals.name.push(name);
         signals.detail.push(detail);
         signals.device_plus_one.push(0);
+        signals.task_plus_one.push(0);
     }
 
     fn finish(mut self, drops: u64) -> Snapshot {

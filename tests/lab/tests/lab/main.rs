@@ -3,6 +3,7 @@
 
 mod arguments;
 mod attached;
+mod co_signals;
 mod end_to_end;
 mod guest;
 mod layouts;

@@ -1,12 +1,12 @@
 //! What is odd about hosts and jobs is told or marked; nothing is lost and nothing is
 //! stored twice.
 
-use crate::reload;
+use crate::{co_signals, reload};
 use anyhow::{Context, Result};
 use rdmesh_client::AttemptId;
 use rdmesh_client::jobs::{JobEnd, JobStart};
 use rdmesh_client::model::job::JobState;
-use rdmesh_client::model::verdict::{Verdict, VerdictClass};
+use rdmesh_client::model::verdict::VerdictClass;
 use rdmesh_guest::{Command, Text};
 use rdmesh_lab::chains;
 use rdmesh_lab::host::HostPlan;
@@ -22,9 +22,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 const SEEN: Duration = Duration::from_secs(60);
 const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
 
-fn start(job: &str, host: &str) -> Result<JobStart> {
+pub(crate) fn start(job: &str, host: &str) -> Result<JobStart> {
     Ok(JobStart {
         attempt: AttemptId::new(job, 0, 0)?,
         name: String::new(),
@@ -70,10 +69,15 @@ async fn oddities_are_marked() -> Result<()> {
             .context("late scheduler")?;
         jobs_that_make_no_sense(&lab).await.context("odd jobs")?;
         many_ranks(&lab, &host).await.context("many ranks")?;
-        a_task_is_killed_for_memory(&lab, &host)
+        co_signals::a_rank_crashes(&lab, &host)
+            .await
+            .context("a crash")?;
+        co_signals::a_task_is_killed_for_memory(&lab, &host)
             .await
             .context("out of memory")?;
-        a_link_goes_down(&lab, &host).await.context("a link")?;
+        co_signals::a_link_goes_down(&lab, &host)
+            .await
+            .context("a link")?;
         clock_jump(&lab, &host).await.context("clock jump")
     }
     .await;
@@ -243,69 +247,6 @@ async fn many_ranks(lab: &Lab, host: &TracedHost) -> Result<()> {
         Ok(seen(0, 0) == [0, 1, 2, 3] && seen(1, 2) == [0, 1, 2, 3])
     })
     .await
-}
-
-/// No call fails, and the job ends badly: what else went wrong on its host decides.
-async fn verdict_without_a_failing_call(lab: &Lab, job: &str, signal: &str) -> Result<Verdict> {
-    #[derive(serde::Deserialize)]
-    struct Signal {
-        detail: String,
-    }
-    let query = format!("SELECT detail FROM rdmesh.co_signals WHERE name = '{signal}'");
-    let found = until::some(signal, SEEN, || async {
-        Ok(lab.sql().rows::<Signal>(&query).await?.into_iter().next())
-    });
-    println!("{signal}: {}", found.await?.detail);
-    let end = JobEnd {
-        attempt: AttemptId::new(job, 0, 0)?,
-        state: JobState::Failed,
-        ended_at: None,
-        exit_code: Some(1),
-        exit_reason: String::new(),
-    };
-    lab.client().end_job(end).await?;
-    Ok(lab.client().diagnose(&job.parse()?).await?.verdict)
-}
-
-/// The port of an RDMA device goes down.
-async fn a_link_goes_down(lab: &Lab, host: &TracedHost) -> Result<()> {
-    lab.client().start_job(start("link", "gpu-01")?).await?;
-    let link = |up| Command::Link {
-        name: "dummy0".into(),
-        up,
-    };
-    host.done(link(false)).await?;
-    let verdict = verdict_without_a_failing_call(lab, "link", "port_state").await?;
-    host.done(link(true)).await?;
-    assert_eq!(verdict.class, VerdictClass::Network, "{verdict:#?}");
-    assert_eq!(verdict.devices, ["rxe0"]);
-    let summary = verdict.summary.clone().unwrap_or_default();
-    assert!(summary.contains("ACTIVE to DOWN"), "{verdict:#?}");
-    Ok(())
-}
-
-/// A task asks for more memory than its control group has.
-async fn a_task_is_killed_for_memory(lab: &Lab, host: &TracedHost) -> Result<()> {
-    let task = Task::of("hungry");
-    let groups = "/sys/fs/cgroup";
-    for (file, text) in [
-        ("cgroup.subtree_control", "+memory"),
-        ("jobs/cgroup.subtree_control", "+memory"),
-        ("jobs/hungry/memory.max", "16M"),
-    ] {
-        host.write_file(&format!("{groups}/{file}"), Text::from(text), 0o644)
-            .await
-            .context(file)?;
-    }
-    lab.client().start_job(start("hungry", "gpu-01")?).await?;
-    let hungry = Verbs::new("hungry").exec();
-    let exit = host.run_task(&task, hungry, LIMIT).await?;
-    assert_eq!(exit.signal, Some(SIGKILL), "{exit:?}");
-    let verdict = verdict_without_a_failing_call(lab, "hungry", "oom_kill").await?;
-    assert_eq!(verdict.class, VerdictClass::Host, "{verdict:#?}");
-    let summary = verdict.summary.clone().unwrap_or_default();
-    assert!(summary.contains("hungry"), "{verdict:#?}");
-    Ok(())
 }
 
 /// The host's clock jumps an hour ahead: the rows keep the collector's time.

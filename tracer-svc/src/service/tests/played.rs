@@ -153,6 +153,7 @@ pub(super) struct PlayedState {
     pub(super) counters: Counters,
     pub(super) after_refresh: Option<Report>,
     pub(super) timed: bool,
+    pub(super) exits_left_out: u64,
     /// What was done to the probes, in order.
     pub(super) done: Vec<String>,
 }
@@ -215,6 +216,10 @@ impl Kernel for Played {
 
     fn counters(&self) -> Result<Counters, LoadError> {
         Ok(self.state.lock().unwrap().counters.clone())
+    }
+
+    fn renew_exits(&mut self) -> Result<u64, LoadError> {
+        Ok(self.state.lock().unwrap().exits_left_out)
     }
 
     fn report(&self) -> &Report {
