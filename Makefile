@@ -3,7 +3,7 @@
 #   make demo          a real kernel failure, traced, joined with its job, explained
 #   make test          all tests
 #
-# and for those who work on rdmesh: lint, fuzz, bench, dpdk24, fresh-check, clean.
+# and for those who work on rdmesh: lint, fuzz, bench, drills, dpdk24, fresh-check, clean.
 
 SHELL := /bin/bash
 CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
@@ -11,7 +11,7 @@ CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
 export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
 BIN := target/release
 
-.PHONY: help setup build demo test lint fmt fuzz bench dpdk24 fresh-check clean
+.PHONY: help setup build demo test lint fmt fuzz bench drills dpdk24 fresh-check clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
@@ -60,6 +60,10 @@ fuzz:
 bench: build
 	@tests/setup.sh bench
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
+
+# Attempts whose cause is known by construction, and the table of causes and verdicts.
+drills:
+	@$(MAKE) --no-print-directory test TESTS='--no-capture -E "test(every_drill_has_its_cause)"'
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:

@@ -3,7 +3,9 @@
 use rdmesh_proto::collector::v1::VerdictClass as Class;
 use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
-use rdmesh_proto::tracer::v1::{ChainMark, CoSignalKind, CreateArguments, ModifyQpArguments};
+use rdmesh_proto::tracer::v1::{
+    ChainMark, CoSignalKind, CreateArguments, ModifyQpArguments, RdmaDevice, RdmaPort,
+};
 
 use super::snapshot::{Fail, Sign};
 use super::{Drill, Told, Truth, one, says, truth};
@@ -27,8 +29,7 @@ fn neighbour(peer: u8) -> Fail {
         ("modify_qp", "ib_uverbs", Layer::Uverbs, ETIMEDOUT),
         ("ib_uverbs_modify_qp", "ib_uverbs", Layer::Uverbs, ETIMEDOUT),
     ];
-    let mut gid = vec![0; 10];
-    gid.extend([0xff, 0xff, 10, 0, 0, peer]);
+    let gid = gid(peer);
     let read = Read::ModifyQp(ModifyQpArguments {
         qp_number: Some(77),
         current_state: Some(1),
@@ -41,6 +42,33 @@ fn neighbour(peer: u8) -> Fail {
         .read(4, read)
         .ago(50.0)
         .times(NCCL_TRIES, 34.0)
+}
+
+/// An IPv4 address as a GID.
+fn gid(peer: u8) -> Vec<u8> {
+    let mut gid = vec![0; 10];
+    gid.extend([0xff, 0xff, 10, 0, 0, peer]);
+    gid
+}
+
+/// A host whose second port has an address too.
+fn two_rails(name: &'static str, addresses: [u8; 2]) -> Told {
+    Told::new(name).is(|inventory| {
+        let ports = addresses.map(|address| RdmaPort {
+            number: 1,
+            addresses: vec![gid(address)],
+            ..RdmaPort::default()
+        });
+        let first = inventory.devices[0].clone();
+        let devices = ports.into_iter().zip(["mlx5_0", "mlx5_1"]);
+        inventory.devices = devices
+            .map(|(port, name)| RdmaDevice {
+                name: name.into(),
+                ports: vec![port],
+                ..first.clone()
+            })
+            .collect();
+    })
 }
 
 fn step(current: u32, asked: u32) -> Read {
@@ -91,6 +119,27 @@ fn reachability() -> Vec<Drill> {
             says(
                 unreachable(),
                 &["3 hosts fail to reach one destination, ::ffff:10.0.0.9"],
+            ),
+        ),
+        Drill::new(
+            "connections that fail only from one rail to another",
+            vec![
+                two_rails("a", [211, 212])
+                    .fails(neighbour(222))
+                    .fails(neighbour(221).ago(49.0).device("mlx5_1")),
+                two_rails("b", [221, 222]).fails(neighbour(212).ago(48.0)),
+            ],
+            says(
+                truth(
+                    Class::Configuration,
+                    Layer::Core,
+                    ETIMEDOUT,
+                    "host team (RDMA configuration)",
+                ),
+                &[
+                    "all 3 connections that fail lead from one rail to another",
+                    "{}a mlx5_0 to {}b mlx5_1",
+                ],
             ),
         ),
         one(
