@@ -21,6 +21,7 @@ fn main() {
     };
     let clang = clang();
     compile(&clang, arch, "bpf/probes.bpf.c", &out.join("probes.o"));
+    compile(&clang, arch, "bpf/wide.bpf.c", &out.join("wide.o"));
     compile(&clang, arch, "bpf/layout.c", &out.join("layout.o"));
 }
 

@@ -30,6 +30,7 @@ use crate::service::{
     failure_json, failure_line, orders, report_json, report_table, run,
 };
 use crate::signals::{Rules, RulesError};
+use crate::window::{LiveField, Shelf, Windows};
 
 /// For those who watch: they are there and see what it costs.
 const UNLIMITED: CostConfig = CostConfig {
@@ -217,10 +218,12 @@ pub async fn serve<K: Kernel + 'static>(
     let uplink = Uplink::start(&config.uplink, move || identity.hello());
     let mut server = Server::new();
     let (orders_in, orders_out) = orders();
+    let shelf = Shelf::at(&config.baseline.directory);
     let service = TracerGrpc::new(
         settings.figures.clone(),
         settings.feed.clone(),
         orders_in,
+        Windows::new(LiveField, shelf, server.ending()),
         server.ending(),
     );
     server.add(limited!(TracerServiceServer::new(service)));

@@ -6,6 +6,7 @@
 //! kernel when it ends, however it ends.
 
 pub mod arguments;
+pub mod baseline;
 pub mod btf;
 pub mod catalogue;
 pub mod chain;
@@ -25,3 +26,4 @@ pub mod select;
 pub mod service;
 pub mod signals;
 pub mod snapshot;
+pub mod window;

@@ -2,6 +2,7 @@
 //! tracer's own gRPC service, and its metrics.
 
 mod arguments;
+mod baselines;
 mod cost;
 mod feed;
 mod figures;
