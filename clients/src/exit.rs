@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use rdmesh_client::ClientError;
 use rdmesh_client::shaper::ShaperError;
+use rdmesh_client::tracer::TracerError;
 use rdmesh_client::wires::WireError;
 use serde::Serialize;
 
@@ -39,6 +40,8 @@ pub(crate) enum CommandError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Shaper(#[from] ShaperError),
+    #[error(transparent)]
+    Tracer(#[from] TracerError),
     /// Arguments that do not go together.
     #[error("{0}")]
     Usage(String),
@@ -93,12 +96,8 @@ impl CommandError {
                 ClientError::Unreachable { .. } | ClientError::Timeout { .. } => Code::Unreachable,
                 _ => Code::Failed,
             },
-            CommandError::Shaper(error) => match error.kind() {
-                "address" | "invalid_argument" => Code::Usage,
-                "not_found" => Code::NotFound,
-                "unreachable" | "timeout" => Code::Unreachable,
-                _ => Code::Failed,
-            },
+            CommandError::Shaper(error) => of_agent(error.kind()),
+            CommandError::Tracer(error) => of_agent(error.kind()),
             CommandError::Usage(_) => Code::Usage,
             CommandError::Input(_) | CommandError::Output(_) | CommandError::Runtime(_) => {
                 Code::Failed
@@ -110,6 +109,7 @@ impl CommandError {
         let (kind, next) = match self {
             CommandError::Client(error) => (error.kind(), error.next()),
             CommandError::Shaper(error) => (error.kind(), error.next()),
+            CommandError::Tracer(error) => (error.kind(), error.next()),
             CommandError::Usage(_) => ("usage", String::new()),
             CommandError::Input(_) => ("input", String::new()),
             CommandError::Output(_) => ("output", String::new()),
@@ -121,6 +121,16 @@ impl CommandError {
             next: (!next.is_empty()).then_some(next),
             exit_code: self.code() as u8,
         }
+    }
+}
+
+/// The code of what an agent answered, by the word for programs.
+fn of_agent(kind: &str) -> Code {
+    match kind {
+        "address" | "invalid_argument" => Code::Usage,
+        "not_found" => Code::NotFound,
+        "unreachable" | "timeout" => Code::Unreachable,
+        _ => Code::Failed,
     }
 }
 

@@ -5,6 +5,7 @@
 //! collector's, and this crate only carries them.
 
 pub mod attempt;
+pub mod baselines;
 pub mod client;
 pub mod endpoint;
 pub mod errno;
@@ -19,6 +20,7 @@ pub mod placement;
 pub mod queries;
 pub mod shaper;
 pub mod statistics;
+pub mod tracer;
 pub mod wires;
 
 pub use attempt::{AttemptId, AttemptSelector};

@@ -7,7 +7,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
 use crate::client::CONNECT_TIMEOUT;
-use crate::endpoint::{AddressError, AddressSources, UNIX_PREFIX};
+use crate::endpoint::{AddressError, AddressSources, with_port};
 use crate::error::innermost;
 
 /// The shaper's port.
@@ -120,7 +120,7 @@ impl ShaperClient {
     /// when nothing answers.
     pub async fn connect(text: &str, call_timeout: Duration) -> Result<ShaperClient, ShaperError> {
         let sources = AddressSources {
-            flag: Some(with_port(text)),
+            flag: Some(with_port(text, SHAPER_PORT)),
             ..AddressSources::default()
         };
         let address = sources.resolve()?;
@@ -182,20 +182,6 @@ impl ShaperClient {
     }
 }
 
-/// The text with the shaper's port where it names none.
-fn with_port(text: &str) -> String {
-    let bare = text.trim();
-    let has_port = match bare.rsplit_once(']') {
-        Some((_, rest)) => rest.starts_with(':'),
-        None => bare.trim_start_matches("http://").contains(':'),
-    };
-    if bare.is_empty() || bare.starts_with(UNIX_PREFIX) || has_port {
-        bare.to_owned()
-    } else {
-        format!("{}:{SHAPER_PORT}", bare.trim_end_matches('/'))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,7 +196,7 @@ mod tests {
             ("[fd00::1]:9", "[fd00::1]:9"),
             ("unix:/run/s.sock", "unix:/run/s.sock"),
         ] {
-            assert_eq!(with_port(text), address);
+            assert_eq!(with_port(text, SHAPER_PORT), address);
         }
     }
 

@@ -11,6 +11,7 @@ use rdmesh_proto::collector::v1::statistics_service_server::StatisticsServiceSer
 use rdmesh_proto::collector::v1::wire_service_server::WireServiceServer;
 use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1 as tracer;
+use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
@@ -113,7 +114,8 @@ impl Fake {
                     .add_service(JobServiceServer::new(service.clone()))
                     .add_service(QueryServiceServer::new(service.clone()))
                     .add_service(StatisticsServiceServer::new(service.clone()))
-                    .add_service(WireServiceServer::new(service))
+                    .add_service(WireServiceServer::new(service.clone()))
+                    .add_service(TracerServiceServer::new(service))
                     .serve_with_incoming(incoming());
                 tokio::select! {
                     ended = server => ended.unwrap(),

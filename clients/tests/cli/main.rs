@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod answers;
+mod baseline;
 mod classify_log;
 mod fake;
 mod fake_answers;
 mod fake_statistics;
+mod fake_tracer;
 mod fake_wires;
 mod follow;
 mod logs;
