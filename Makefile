@@ -3,7 +3,7 @@
 #   make demo          a real kernel failure, traced, joined with its job, explained
 #   make test          all tests
 #
-# and for those who work on rdmesh: lint, fuzz, bench, dpdk24, fresh-check, clean.
+# and for those who work on rdmesh: lint, fuzz, bench, probes, dpdk24, fresh-check, clean.
 
 SHELL := /bin/bash
 CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
@@ -11,7 +11,7 @@ CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
 export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
 BIN := target/release
 
-.PHONY: help setup build demo test lint fmt fuzz bench dpdk24 fresh-check clean
+.PHONY: help setup build demo test lint fmt fuzz bench probes dpdk24 fresh-check clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
@@ -34,13 +34,15 @@ demo:
 # The shaper's tests on network namespaces need root, or a user who may make namespaces;
 # for others they are counted as skipped.
 ROOT_ONLY := binary(veth)
+# Tests of minutes: make probes.
+LONG := package(rdmesh-lab) & binary(long) & not test(forks_on_6_12)
 CONFINED_UID = $(shell unshare -U -r -n -m mount -t tmpfs tmpfs /run 2>/dev/null || id -u)
 # The binaries are built together with the tests: alone they would be built with other features
 # of the libraries, and most of the workspace twice.
 test: setup
 	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
-	    $(if $(TESTS),$(TESTS),$(if $(filter-out 0,$(CONFINED_UID)),-E 'not $(ROOT_ONLY)'))
+	    $(if $(TESTS),$(TESTS),-E 'not ($(LONG))$(if $(filter-out 0,$(CONFINED_UID)), and not $(ROOT_ONLY))')
 
 lint: 
 	@tests/setup.sh lint
@@ -60,6 +62,11 @@ fuzz:
 bench: build
 	@tests/setup.sh bench
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
+
+# Baselines of good calls on each kernel, some minutes.
+probes: build
+	cargo nextest run --release --locked --workspace --no-fail-fast \
+	    -E 'package(rdmesh-lab) & binary(long)'
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:
