@@ -51,6 +51,7 @@ TABLE
 glob:/usr/lib/*/pkgconfig/libdpdk.pc       libdpdk-dev       the shaper's ports
 cmd:ethtool                                ethtool           offloads off in the shaper's tests
 cmd:jq                                     jq                reads pods for the schedulers' tests
+cmd:curl                                   curl              posts verdicts in the schedulers' tests
 cmd:chromium-headless-shell                chromium-headless-shell looks at the page of a report
 cmd:iperf3                                 iperf3            traffic of the shaper's tests
 cmd:ping                                   iputils-ping      traffic of the shaper's tests

@@ -130,20 +130,6 @@ impl AddressSources {
     }
 }
 
-/// The text of an agent's address, with the port where it names none.
-pub(crate) fn with_port(text: &str, port: u16) -> String {
-    let bare = text.trim();
-    let has_port = match bare.rsplit_once(']') {
-        Some((_, rest)) => rest.starts_with(':'),
-        None => bare.trim_start_matches("http://").contains(':'),
-    };
-    if bare.is_empty() || bare.starts_with(UNIX_PREFIX) || has_port {
-        bare.to_owned()
-    } else {
-        format!("{}:{port}", bare.trim_end_matches('/'))
-    }
-}
-
 fn read_file(path: &Path) -> Result<Option<String>, AddressError> {
     let wrong = |reason: String| AddressError::File {
         path: path.to_owned(),

@@ -96,8 +96,8 @@ impl CommandError {
                 ClientError::Unreachable { .. } | ClientError::Timeout { .. } => Code::Unreachable,
                 _ => Code::Failed,
             },
-            CommandError::Shaper(error) => of_agent(error.kind()),
-            CommandError::Tracer(error) => of_agent(error.kind()),
+            CommandError::Shaper(error) => by_kind(error.kind()),
+            CommandError::Tracer(error) => by_kind(error.kind()),
             CommandError::Usage(_) => Code::Usage,
             CommandError::Input(_) | CommandError::Output(_) | CommandError::Runtime(_) => {
                 Code::Failed
@@ -124,8 +124,8 @@ impl CommandError {
     }
 }
 
-/// The code of what an agent answered, by the word for programs.
-fn of_agent(kind: &str) -> Code {
+/// Of an agent that was asked itself.
+fn by_kind(kind: &str) -> Code {
     match kind {
         "address" | "invalid_argument" => Code::Usage,
         "not_found" => Code::NotFound,

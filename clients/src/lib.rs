@@ -7,6 +7,7 @@
 pub mod attempt;
 pub mod baselines;
 pub mod client;
+mod direct;
 pub mod endpoint;
 pub mod errno;
 pub mod error;

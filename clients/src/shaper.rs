@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use rdmesh_proto::shaper::v1::shaper_service_client::ShaperServiceClient;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use crate::client::CONNECT_TIMEOUT;
-use crate::endpoint::{AddressError, AddressSources, with_port};
+use crate::direct::{DialError, dial};
+use crate::endpoint::AddressError;
 use crate::error::innermost;
 
 /// The shaper's port.
@@ -119,29 +119,16 @@ impl ShaperClient {
     /// [`ShaperError::Address`] for a text that is none, [`ShaperError::Unreachable`]
     /// when nothing answers.
     pub async fn connect(text: &str, call_timeout: Duration) -> Result<ShaperClient, ShaperError> {
-        let sources = AddressSources {
-            flag: Some(with_port(text, SHAPER_PORT)),
-            ..AddressSources::default()
-        };
-        let address = sources.resolve()?;
-        let unreachable = |reason: String| ShaperError::Unreachable {
-            address: address.authority.clone(),
-            reason,
-        };
-        let endpoint = Endpoint::from_shared(address.uri())
-            .map_err(|error| unreachable(error.to_string()))?
-            .tcp_nodelay(true);
-        match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
-            Ok(Ok(channel)) => Ok(ShaperClient {
+        match dial(text, SHAPER_PORT).await {
+            Ok((channel, address)) => Ok(ShaperClient {
                 channel,
-                address: address.authority,
+                address,
                 call_timeout,
             }),
-            Ok(Err(error)) => Err(unreachable(innermost(&error).to_string())),
-            Err(_) => Err(unreachable(format!(
-                "no connection within {} s",
-                CONNECT_TIMEOUT.as_secs()
-            ))),
+            Err(DialError::Address(error)) => Err(error.into()),
+            Err(DialError::Unreachable { address, reason }) => {
+                Err(ShaperError::Unreachable { address, reason })
+            }
         }
     }
 
@@ -185,20 +172,6 @@ impl ShaperClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_shapers_port_is_added_where_none_is_said() {
-        for (text, address) in [
-            ("dpu-1", "dpu-1:7402"),
-            ("dpu-1:1", "dpu-1:1"),
-            ("http://dpu-1/", "http://dpu-1:7402"),
-            ("[fd00::1]", "[fd00::1]:7402"),
-            ("[fd00::1]:9", "[fd00::1]:9"),
-            ("unix:/run/s.sock", "unix:/run/s.sock"),
-        ] {
-            assert_eq!(with_port(text, SHAPER_PORT), address);
-        }
-    }
 
     #[test]
     fn every_refusal_has_a_kind() {

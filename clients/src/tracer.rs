@@ -1,14 +1,19 @@
-//! One tracer, asked on its own: what only its host knows.
+//! One tracer, asked itself: for what only its host knows, or to let a kernel module go and
+//! to come back. The collector has no part in either.
 
 use std::time::Duration;
 
 use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
-use tonic::transport::{Channel, Endpoint};
+use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest, ProbeReport};
+use serde::Serialize;
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
 
-use crate::client::{CONNECT_TIMEOUT, MAX_ANSWER_BYTES};
-use crate::endpoint::{AddressError, AddressSources, with_port};
-use crate::error::innermost;
+use crate::client::{Client, MAX_ANSWER_BYTES};
+use crate::direct::{DialError, dial};
+use crate::endpoint::AddressError;
+use crate::error::{ClientError, innermost};
+use crate::model::agent::AgentKind;
 
 /// The tracer's port.
 pub const TRACER_PORT: u16 = 7401;
@@ -17,7 +22,33 @@ pub const TRACER_PORT: u16 = 7401;
 /// may take 60 s, and attaching the functions one by one some tens.
 const LONGEST_SILENCE: Duration = Duration::from_secs(150);
 
-/// Why a tracer does not answer.
+/// What is asked of a tracer. A module of none means all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Take the probes off, so that the module can be unloaded.
+    Detach(Option<String>),
+    /// Put them on again.
+    Attach(Option<String>),
+}
+
+/// What a tracer did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Done {
+    /// Where.
+    pub host: String,
+    /// The kernel module; absent: all.
+    pub module: Option<String>,
+    /// Probes that were taken off; absent where they were to be put on.
+    pub detached: Option<u32>,
+    /// Probes that were put on; absent where they were to be taken off.
+    pub attached: Option<u32>,
+    /// Logical hooks with an attached probe afterwards.
+    pub logical_attached: u32,
+    /// Logical hooks in all.
+    pub logical_total: u32,
+}
+
+/// Why a tracer did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum TracerError {
     /// The text is no address.
@@ -27,6 +58,12 @@ pub enum TracerError {
         text: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The collector does not know where the tracer can be dialled.
+    #[error("the tracer of {host} does not say where it can be dialled")]
+    NoAddress {
+        /// Which host.
+        host: String,
     },
     /// Nothing that speaks gRPC answers there.
     #[error("no tracer answers at {address}: {reason}")]
@@ -51,7 +88,7 @@ pub enum TracerError {
         address: String,
     },
     /// It answers, and does not do it.
-    #[error("{reason}")]
+    #[error("the tracer refuses: {reason}")]
     Refused {
         /// Why, as gRPC has it.
         code: Code,
@@ -78,9 +115,11 @@ pub enum TracerError {
 
 impl TracerError {
     /// A stable word for programs.
+    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             TracerError::Address { .. } => "address",
+            TracerError::NoAddress { .. } => "no_address",
             TracerError::Unreachable { .. } => "unreachable",
             TracerError::Timeout { .. } => "timeout",
             TracerError::NoTracer { .. } => "unsupported",
@@ -96,20 +135,26 @@ impl TracerError {
     }
 
     /// What to do next; empty: the error says it itself.
+    #[must_use]
     pub fn next(&self) -> String {
         match self {
+            TracerError::NoAddress { host } => format!(
+                "name it with --tracer HOST:{TRACER_PORT}, set `advertise` in the tracer.toml of \
+                 {host}, or run `tracer-svc detach` there"
+            ),
             TracerError::Unreachable { .. } => format!(
-                "does tracer-svc run there, and is its port reached from here? [server] listen in \
-                 its tracer.toml says where it listens; else HOST:{TRACER_PORT}"
+                "does tracer-svc run there, and listen for others than its own host? [server] \
+                 listen in its tracer.toml says so: HOST:{TRACER_PORT} or unix:/PATH; to detach on \
+                 the host itself: `tracer-svc detach`"
             ),
             TracerError::Timeout { .. } => {
-                "look at the tracer's log; a window that nobody listens to has ended".to_owned()
+                "an order may have been done all the same, and can be given again; the tracer's \
+                 log tells"
+                    .to_owned()
             }
-            TracerError::NoTracer { .. } => {
-                format!(
-                    "a tracer listens on port {TRACER_PORT} unless its tracer.toml says otherwise"
-                )
-            }
+            TracerError::NoTracer { .. } => format!(
+                "a tracer listens on port {TRACER_PORT} unless its tracer.toml says otherwise"
+            ),
             TracerError::NoBaseline { verb, .. } => {
                 format!("record one while good calls are made: rdmesh baseline record HOST {verb}")
             }
@@ -137,41 +182,70 @@ impl TracerClient {
     /// [`TracerError::Address`] for a text that is none, [`TracerError::Unreachable`]
     /// when nothing answers.
     pub async fn connect(text: &str, call_timeout: Duration) -> Result<TracerClient, TracerError> {
-        let sources = AddressSources {
-            flag: Some(with_port(text, TRACER_PORT)),
-            ..AddressSources::default()
-        };
-        let address = sources.resolve().map_err(|error| TracerError::Address {
-            text: text.to_owned(),
-            reason: match error {
-                AddressError::Text { reason, .. } => reason.to_owned(),
-                AddressError::File { reason, .. } => reason,
-            },
-        })?;
-        let unreachable = |reason: String| TracerError::Unreachable {
-            address: address.authority.clone(),
-            reason,
-        };
-        let endpoint = Endpoint::from_shared(address.uri())
-            .map_err(|error| unreachable(error.to_string()))?
-            .tcp_nodelay(true);
-        match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
-            Ok(Ok(channel)) => Ok(TracerClient {
+        match dial(text, TRACER_PORT).await {
+            Ok((channel, address)) => Ok(TracerClient {
                 channel,
-                address: address.authority,
+                address,
                 call_timeout,
             }),
-            Ok(Err(error)) => Err(unreachable(innermost(&error).to_string())),
-            Err(_) => Err(unreachable(format!(
-                "no connection within {} s",
-                CONNECT_TIMEOUT.as_secs()
-            ))),
+            Err(DialError::Address(error)) => Err(TracerError::Address {
+                text: text.to_owned(),
+                reason: match error {
+                    AddressError::Text { reason, .. } => reason.to_owned(),
+                    AddressError::File { reason, .. } => reason,
+                },
+            }),
+            Err(DialError::Unreachable { address, reason }) => {
+                Err(TracerError::Unreachable { address, reason })
+            }
         }
     }
 
     /// Where it is connected.
+    #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Gives an order; `host` is how the answer names the tracer.
+    ///
+    /// # Errors
+    /// [`TracerError`]: a module in which nothing is hooked is a refusal with
+    /// [`Code::NotFound`].
+    pub async fn order(&self, host: &str, order: &Order) -> Result<Done, TracerError> {
+        let mut tracer = self.service();
+        let name = |module: &Option<String>| module.clone().unwrap_or_default();
+        let done = |module: &Option<String>, report: Option<ProbeReport>| {
+            let report = report.unwrap_or_default();
+            Done {
+                host: host.to_owned(),
+                module: module.clone(),
+                detached: None,
+                attached: None,
+                logical_attached: report.logical_attached,
+                logical_total: report.logical_total,
+            }
+        };
+        match order {
+            Order::Detach(module) => {
+                let request = DetachProbesRequest {
+                    module: name(module),
+                };
+                let answer = self.ask(tracer.detach_probes(request)).await?;
+                let done = done(module, answer.report);
+                let detached = Some(answer.detached);
+                Ok(Done { detached, ..done })
+            }
+            Order::Attach(module) => {
+                let request = AttachProbesRequest {
+                    module: name(module),
+                };
+                let answer = self.ask(tracer.attach_probes(request)).await?;
+                let done = done(module, answer.report);
+                let attached = Some(answer.attached);
+                Ok(Done { attached, ..done })
+            }
+        }
     }
 
     pub(crate) fn service(&self) -> TracerServiceClient<Channel> {
@@ -227,6 +301,22 @@ impl TracerClient {
     }
 }
 
+impl Client {
+    /// Where the tracer of a host says that it can be dialled; none where it does not.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when no tracer of that name has reported.
+    pub async fn tracer_address(&self, host: &str) -> Result<Option<String>, ClientError> {
+        let agents = self.list_agents().await?;
+        let mut tracers = agents.into_iter().filter(|a| a.kind == AgentKind::Tracer);
+        match tracers.find(|agent| agent.host == host) {
+            Some(agent) => Ok(agent.address),
+            // The collector's own words for a host that it does not know.
+            None => self.host_probes(host).await.map(|_| None),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,7 +335,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_text_that_is_no_address_is_told_as_it_was_written() {
-        let error = TracerClient::connect("a b", CONNECT_TIMEOUT)
+        let error = TracerClient::connect("a b", Duration::from_secs(1))
             .await
             .unwrap_err();
         let text = error.to_string();

@@ -20,7 +20,7 @@ use crate::moment::Moment;
 use crate::shaper::{ShaperClient, ShaperError};
 
 pub use name::WireName;
-use name::{own, own_name};
+use name::{data_path_down, own, own_name};
 
 /// Metadata key under which a client says who asks.
 const USER_KEY: &str = "rdmesh-user";
@@ -152,7 +152,13 @@ impl Wires {
                     (of_all || w.host == host) && (name.is_empty() || w.name == name)
                 };
                 let wires = own.wires.into_iter().filter(fits);
-                Ok(wires.map(FleetWire::from).collect())
+                let mut wires: Vec<FleetWire> = wires.map(FleetWire::from).collect();
+                if let Some(mark) = data_path_down(client).await? {
+                    wires
+                        .iter_mut()
+                        .for_each(|wire| wire.marks.push(mark.clone()));
+                }
+                Ok(wires)
             }
         }
     }

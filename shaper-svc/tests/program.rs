@@ -16,14 +16,23 @@ fn shaper(args: &[&str]) -> Output {
 
 fn written(directory: &Path, text: &str) -> PathBuf {
     let file = directory.join("shaper.toml");
-    // Whoever runs the tests may not write where services keep their state.
+    // Whoever runs the tests may not write where services keep their state, and a check beside
+    // this one has the name and the address in use for as long as it looks at them.
     let state = directory.join("state");
-    std::fs::write(&file, format!("state_directory = {state:?}\n{text}")).unwrap();
+    let name = name_of(directory);
+    let listen = format!("unix:{}", directory.join("s.sock").display());
+    let own = format!("name = {name:?}\nstate_directory = {state:?}\nserver.listen = {listen:?}");
+    std::fs::write(&file, format!("{own}\n{text}")).unwrap();
     file
 }
 
+/// A shaper's name that no test beside this one uses.
+fn name_of(directory: &Path) -> String {
+    let last = directory.file_name().unwrap().to_str().unwrap();
+    format!("dpu{}", last.replace('.', "-"))
+}
+
 const CONFIG: &str = r#"
-    name = "dpu-7"
     [dpdk]
     huge_pages = false
     rx_descriptors = 64
@@ -47,7 +56,8 @@ fn check_takes_its_options_on_either_side() {
         assert!(output.status.success(), "{args:?}: {output:?}");
         said.push(String::from_utf8(output.stdout).unwrap());
     }
-    assert!(said[0].contains("ok     reports as dpu-7"), "{}", said[0]);
+    let name = format!("ok     reports as {}\n", name_of(directory.path()));
+    assert!(said[0].contains(&name), "{}", said[0]);
     assert_eq!(said[0], said[1]);
     // And refuses what would not start, without a word too many.
     let wire = "wires=[]";

@@ -120,10 +120,23 @@ struct ib_udata {
 	const void *inbuf;
 } CORE;
 
+/* One attribute of an ioctl method. */
+struct uverbs_ptr_attr {
+	__u64 data;
+} CORE;
+
+struct uverbs_attr {
+	struct uverbs_ptr_attr ptr_attr;
+} CORE;
+
 struct uverbs_attr_bundle {
 	struct ib_udata ucore;
 	struct ib_uverbs_file *ufile;
 	struct ib_ucontext *context;
+	/* A bit for each attribute, 63 at most. */
+	unsigned long attr_present[1];
+	/* The kernel's has no length; aya-obj takes no index into one like that here. */
+	struct uverbs_attr attrs[2];
 } CORE;
 
 enum ib_event_type {
@@ -260,6 +273,52 @@ struct mlx4_ib_qp {
 
 struct irdma_qp {
 	enum ib_qp_state ibqp_state;
+} CORE;
+
+/* Commands to a NIC and its answers, where drivers have structs for them. */
+
+struct cqp_cmds_info {
+	__u8 cqp_cmd;
+} CORE;
+
+struct irdma_cqp_compl_info {
+	__u16 maj_err_code;
+	__u16 min_err_code;
+	_Bool error;
+} CORE;
+
+struct irdma_cqp_request {
+	struct cqp_cmds_info info;
+	struct irdma_cqp_compl_info compl_info;
+} CORE;
+
+struct cmdq_base {
+	__u8 opcode;
+} CORE;
+
+struct creq_base {
+	__u8 type;
+} CORE;
+
+struct creq_qp_event {
+	__u8 status;
+} CORE;
+
+struct bnxt_qplib_cmdqmsg {
+	struct cmdq_base *req;
+	struct creq_base *resp;
+} CORE;
+
+struct gdma_msg_hdr {
+	__u32 msg_type;
+} CORE;
+
+struct gdma_req_hdr {
+	struct gdma_msg_hdr req;
+} CORE;
+
+struct gdma_resp_hdr {
+	__u32 status;
 } CORE;
 
 #endif

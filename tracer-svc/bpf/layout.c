@@ -11,3 +11,4 @@ struct args_qp layout_of_args_qp;
 struct args_reg_mr layout_of_args_reg_mr;
 struct args_create layout_of_args_create;
 struct args_command layout_of_args_command;
+struct args_devx layout_of_args_devx;

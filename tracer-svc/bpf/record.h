@@ -29,6 +29,7 @@
 #define ARGS_COMMAND 5
 /* struct args_qp, of which only the path is known. */
 #define ARGS_ADDRESS_HANDLE 6
+#define ARGS_DEVX 7
 
 /* What an address maps; 0: not known. The numbers are the contract's. */
 #define MAPPING_UNKNOWN 0
@@ -112,6 +113,19 @@ struct args_command {
 #define COMMAND_OPCODE (1 << 1)
 #define COMMAND_STATUS (1 << 2)
 #define COMMAND_SYNDROME (1 << 3)
+
+struct args_devx {
+	__u32 present;
+	__u32 opcode;
+	__u32 object_type;
+	__u32 status;
+	__u32 syndrome;
+};
+
+#define DEVX_OPCODE (1 << 1)
+#define DEVX_OBJECT_TYPE (1 << 2)
+#define DEVX_STATUS (1 << 3)
+#define DEVX_SYNDROME (1 << 4)
 
 struct record {
 	__u16 probe;

@@ -8,8 +8,8 @@
 mod arguments;
 
 pub use arguments::{
-    Arguments, COMMAND_OFFSETS, CREATE_OFFSETS, CommandArguments, CreateArguments, Mapping,
-    QP_OFFSETS, QpArguments, REG_MR_OFFSETS, RegMrArguments,
+    Arguments, COMMAND_OFFSETS, CREATE_OFFSETS, CommandArguments, CreateArguments, DEVX_OFFSETS,
+    DevxArguments, Mapping, QP_OFFSETS, QpArguments, REG_MR_OFFSETS, RegMrArguments,
 };
 
 use std::fmt;
@@ -101,6 +101,8 @@ pub enum ArgsKind {
     Command,
     /// Port and GIDs of a path.
     AddressHandle,
+    /// A DEVX command: opcode, type of the object, the firmware's answer.
+    Devx,
     /// A kind that this version does not know.
     Other(u8),
 }
@@ -115,6 +117,7 @@ impl From<u8> for ArgsKind {
             4 => Self::Create,
             5 => Self::Command,
             6 => Self::AddressHandle,
+            7 => Self::Devx,
             other => Self::Other(other),
         }
     }

@@ -53,12 +53,12 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
         .build()
         .map_err(CommandError::Runtime)?;
     runtime.block_on(async {
-        // Tracers, and one shaper, are asked without any collector.
-        if let Command::Baseline(command) = &cli.command {
-            return baseline::run(command, &cli.global, output).await;
-        }
-        if let Command::Wire(command) = &cli.command {
-            return wire::run(command, &cli.global, output).await;
+        // Agents may be asked without any collector.
+        match &cli.command {
+            Command::Baseline(command) => return baseline::run(command, &cli.global, output).await,
+            Command::Wire(command) => return wire::run(command, &cli.global, output).await,
+            Command::Probes(args) => return probes::run(args, &cli.global, output).await,
+            _ => {}
         }
         let client = connect(&cli.global).await?;
         match &cli.command {
@@ -75,7 +75,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Classes(args) => incidents::classes(args, &client, output).await,
             Command::Incidents(args) => incidents::list(args, &client, output).await,
             Command::Precursors(args) => incidents::precursors(args, &client, output).await,
-            Command::Probes(args) => probes::run(args, &client, output).await,
+            Command::Probes(args) => probes::run(args, &cli.global, output).await,
             Command::Fleet(args) => fleet::run(args, &client, output).await,
             Command::Wire(command) => wire::run(command, &cli.global, output).await,
             Command::Baseline(command) => baseline::run(command, &cli.global, output).await,

@@ -178,6 +178,9 @@ pub(crate) struct WireList {
     /// One shaper was asked, not the fleet.
     #[serde(skip)]
     pub(crate) of_one_shaper: bool,
+    /// Whether a name was asked for, and not all.
+    #[serde(skip)]
+    pub(crate) asked_for_some: bool,
 }
 
 /// The answer to what changes one wire.
@@ -238,8 +241,13 @@ async fn list(args: &ListArgs, global: &Global, output: &mut Output) -> Result<C
     let list = WireList {
         wires: source.list(host, wire, args.stored).await?,
         of_one_shaper: args.at.shaper.is_some(),
+        asked_for_some: !host.is_empty() || !wire.is_empty(),
     };
     output.answer(&list, render::wires::list)?;
+    // A wrong letter must not read as good news.
+    if list.wires.is_empty() && list.asked_for_some {
+        return Ok(Code::NotFound);
+    }
     Ok(Code::Answered)
 }
 

@@ -106,6 +106,9 @@ pub struct FirmwareAnswer {
     pub status: u32,
     /// The vendor's own number for what went wrong.
     pub syndrome: u32,
+    /// Type of the object that a DEVX command makes or changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_type: Option<u32>,
 }
 
 impl From<wire::CallArguments> for CallArguments {
@@ -154,6 +157,7 @@ impl From<tracer::FirmwareCommandArguments> for FirmwareAnswer {
             opcode: f.opcode(),
             status: f.status(),
             syndrome: f.syndrome(),
+            object_type: f.object_type,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a failing call was asked to do, in the words of one cell.
 
-use rdmesh_client::model::arguments::{CallArguments, CreateSizes, Mapping};
+use rdmesh_client::model::arguments::{CallArguments, CreateSizes, FirmwareAnswer, Mapping};
 
 use super::printable::printable;
 
@@ -13,15 +13,25 @@ pub(crate) fn asked(arguments: &CallArguments) -> String {
     if let Some(create) = &arguments.create {
         sizes(create, &mut parts);
     }
-    if let Some(firmware) = &arguments.firmware
-        && firmware.status != 0
-    {
-        parts.push(format!(
-            "firmware command {:#x}: status {:#x}, syndrome {:#x}",
-            firmware.opcode, firmware.status, firmware.syndrome
-        ));
+    if let Some(firmware) = &arguments.firmware {
+        command(firmware, &mut parts);
     }
     parts.join(", ")
+}
+
+fn command(firmware: &FirmwareAnswer, parts: &mut Vec<String>) {
+    let opcode = firmware.opcode;
+    let object = firmware.object_type.filter(|kind| *kind != 0);
+    let object = object.map_or_else(String::new, |kind| format!(" (object type {kind:#x})"));
+    if firmware.status != 0 {
+        parts.push(format!(
+            "firmware command {opcode:#x}{object}: status {:#x}, syndrome {:#x}",
+            firmware.status, firmware.syndrome
+        ));
+    } else if firmware.object_type.is_some() {
+        // DEVX: the command is what the application asked for.
+        parts.push(format!("DEVX command {opcode:#x}{object}"));
+    }
 }
 
 fn memory(arguments: &CallArguments, parts: &mut Vec<String>) {
@@ -130,7 +140,6 @@ fn sizes(create: &CreateSizes, parts: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmesh_client::model::arguments::FirmwareAnswer;
 
     #[test]
     fn memory_is_told_with_what_it_maps() {
@@ -180,6 +189,7 @@ mod tests {
                 opcode: 0x500,
                 status: 4,
                 syndrome: 0x0012_34ab,
+                object_type: None,
             }),
             ..CallArguments::default()
         };
@@ -188,6 +198,28 @@ mod tests {
             "1073741824 CQ entries, firmware command 0x500: status 0x4, syndrome 0x1234ab"
         );
         assert_eq!(asked(&CallArguments::default()), "");
+    }
+
+    #[test]
+    fn a_devx_command_is_told_with_its_object() {
+        let devx = |status, object_type| CallArguments {
+            firmware: Some(FirmwareAnswer {
+                opcode: 0xa00,
+                status,
+                syndrome: 7,
+                object_type: Some(object_type),
+            }),
+            ..CallArguments::default()
+        };
+        assert_eq!(
+            asked(&devx(3, 0x1f)),
+            "firmware command 0xa00 (object type 0x1f): status 0x3, syndrome 0x7"
+        );
+        assert_eq!(
+            asked(&devx(0, 0x1f)),
+            "DEVX command 0xa00 (object type 0x1f)"
+        );
+        assert_eq!(asked(&devx(0, 0)), "DEVX command 0xa00");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use rdmesh_client::Moment;
 use rdmesh_client::model::Layer;
 use rdmesh_client::model::probe::{AttachKind, HostProbes, Probe, ProbeState, TracerCost};
+use rdmesh_client::tracer::Done;
 
 use unicode_width::UnicodeWidthStr;
 
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
-use super::{Ink, Style, ago, note, unseen};
+use super::{Ink, Style, ago, count_of, note, unseen};
 
 const COLUMNS: [Column; 11] = [
     Column::fixed("STATE"),
@@ -76,6 +77,32 @@ pub(crate) fn text(host: &HostProbes, style: &Style, now: Moment) -> String {
         out.push_str(&note(UNSEEN_NOTE, style));
     }
     out
+}
+
+/// What a tracer did when it was told to let go or to come back.
+pub(crate) fn done(done: &Done, style: &Style, _: Moment) -> String {
+    let host = printable(&done.host);
+    let module = done.module.as_deref().map(printable);
+    let what = module.clone().unwrap_or_else(|| "all modules".to_owned());
+    let again = module.unwrap_or_else(|| "all".to_owned());
+    let (logical, total) = (done.logical_attached, done.logical_total);
+    let watched = format!("{logical} of {total} logical hooks are watched");
+    let text = match (done.detached, done.attached) {
+        (Some(0), _) => format!("no probe was on {what}; {watched}"),
+        (Some(off), _) => format!(
+            "{} taken off {what}, which can be unloaded now; {watched}. They come back when it is \
+             loaded again, or by: rdmesh probes {host} --attach {again}",
+            count_of(usize::try_from(off).unwrap_or(usize::MAX), "probe")
+        ),
+        (None, on) => format!(
+            "{} put on {what}; {watched}",
+            count_of(
+                usize::try_from(on.unwrap_or(0)).unwrap_or(usize::MAX),
+                "probe"
+            )
+        ),
+    };
+    wrap(&text, &format!("{host}: "), style.prose_columns())
 }
 
 fn cost_text(cost: &TracerCost) -> String {

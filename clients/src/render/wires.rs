@@ -32,10 +32,12 @@ const COLUMNS: [Column; 12] = [
 /// A line for each wire.
 pub(crate) fn list(list: &WireList, style: &Style, now: Moment) -> String {
     if list.wires.is_empty() {
-        return if list.of_one_shaper {
-            "No wire of this shaper fits.\n".to_owned()
+        return if list.asked_for_some {
+            "No wire has that name: rdmesh wire list shows all there are.\n".to_owned()
+        } else if list.of_one_shaper {
+            "This shaper has no wires.\n".to_owned()
         } else {
-            "No wire fits. Wires show up with their first window: start shaper-svc on a DPU and \
+            "There are no wires. Wires show up with their first window: start shaper-svc on a DPU and \
              give it this collector's address.\n"
                 .to_owned()
         };
@@ -284,6 +286,7 @@ mod tests {
         let list_of = |wires| WireList {
             wires,
             of_one_shaper: false,
+            asked_for_some: false,
         };
         let all = list_of(sample::fleet());
         insta::assert_snapshot!(list(&all, &Style::PLAIN, samples::now()));
@@ -333,6 +336,7 @@ mod tests {
         let list = WireList {
             wires: sample::fleet(),
             of_one_shaper: false,
+            asked_for_some: false,
         };
         insta::assert_snapshot!(crate::output::json(&list).unwrap());
     }

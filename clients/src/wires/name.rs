@@ -106,6 +106,15 @@ pub(super) async fn own(client: &ShaperClient) -> Result<shaper::ListWiresRespon
     client.ask(call).await
 }
 
+/// What a shaper says of an outage that lasts.
+pub(super) async fn data_path_down(client: &ShaperClient) -> Result<Option<String>, ShaperError> {
+    let mut service = client.service();
+    let call = service.get_data_path_report(shaper::GetDataPathReportRequest {});
+    let report = client.ask(call).await?;
+    let lasting = report.outages.last().filter(|outage| outage.to.is_none());
+    Ok(lasting.map(|outage| format!("the data path is down: {}", outage.cause)))
+}
+
 /// The name that a shaper knows a wire by.
 pub(super) async fn own_name(
     client: &ShaperClient,

@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub(crate) last_log: Option<(wire::JobLogSource, Vec<u8>)>,
     /// Logs of any attempt.
     pub(crate) logs: Vec<wire::JobLog>,
+    /// Where the tracer of gpu-01 can be dialled; empty: it does not say.
+    pub(crate) tracer_address: String,
     /// The last time for which shares were asked.
     pub(crate) last_ended: Option<common::TimeRange>,
 }
@@ -426,15 +428,17 @@ impl QueryService for Service {
         &self,
         _request: Request<wire::ListAgentsRequest>,
     ) -> Answer<wire::ListAgentsResponse> {
-        let _state = self.enter()?;
-        let agent = |host: &str, health: wire::AgentHealth| wire::Agent {
+        let state = self.enter()?;
+        let agent = |host: &str, health: wire::AgentHealth, address: &str| wire::Agent {
             host: host.into(),
+            kind: common::AgentKind::Tracer.into(),
             health: health.into(),
+            address: address.into(),
             ..wire::Agent::default()
         };
         let agents = vec![
-            agent("gpu-01", wire::AgentHealth::Healthy),
-            agent("gpu-02", wire::AgentHealth::Silent),
+            agent("gpu-01", wire::AgentHealth::Healthy, &state.tracer_address),
+            agent("gpu-02", wire::AgentHealth::Silent, ""),
         ];
         Ok(Response::new(wire::ListAgentsResponse {
             agents,

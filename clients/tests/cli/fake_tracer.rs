@@ -1,4 +1,5 @@
-//! The fake as a tracer: one baseline, one failing call.
+//! The fake as a tracer: one baseline, one failing call; it lets mlx5_ib go and takes it
+//! back, and knows no other module.
 
 use rdmesh_proto::tracer::v1 as wire;
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerService;
@@ -53,8 +54,22 @@ fn fork(path: &[&str]) -> wire::Fork {
     }
 }
 
-fn refused(what: &str) -> Status {
-    Status::unimplemented(what)
+fn report(attached: u32) -> Option<wire::ProbeReport> {
+    Some(wire::ProbeReport {
+        logical_attached: attached,
+        logical_total: 13,
+        ..wire::ProbeReport::default()
+    })
+}
+
+fn known(module: &str) -> Result<(), Status> {
+    match module {
+        "" | "mlx5_ib" => Ok(()),
+        "stuck" => Err(Status::failed_precondition("the kernel refused it")),
+        _ => Err(Status::not_found(format!(
+            "no probe is in module {module}; there are some in mlx5_ib"
+        ))),
+    }
 }
 
 #[tonic::async_trait]
@@ -131,27 +146,39 @@ impl TracerService for Service {
         &self,
         _request: Request<wire::GetProbeReportRequest>,
     ) -> Answer<wire::GetProbeReportResponse> {
-        Err(refused("not part of the fake"))
+        Err(Status::unimplemented("not part of the fake"))
     }
 
     async fn detach_probes(
         &self,
-        _request: Request<wire::DetachProbesRequest>,
+        request: Request<wire::DetachProbesRequest>,
     ) -> Answer<wire::DetachProbesResponse> {
-        Err(refused("not part of the fake"))
+        let _state = self.enter()?;
+        let module = request.into_inner().module;
+        known(&module)?;
+        let all = module.is_empty();
+        Ok(Response::new(wire::DetachProbesResponse {
+            detached: if all { 40 } else { 7 },
+            report: report(if all { 0 } else { 8 }),
+        }))
     }
 
     async fn attach_probes(
         &self,
-        _request: Request<wire::AttachProbesRequest>,
+        request: Request<wire::AttachProbesRequest>,
     ) -> Answer<wire::AttachProbesResponse> {
-        Err(refused("not part of the fake"))
+        let _state = self.enter()?;
+        known(&request.into_inner().module)?;
+        Ok(Response::new(wire::AttachProbesResponse {
+            attached: 1,
+            report: report(13),
+        }))
     }
 
     async fn watch_failures(
         &self,
         _request: Request<wire::WatchFailuresRequest>,
     ) -> Answer<Self::WatchFailuresStream> {
-        Err(refused("not part of the fake"))
+        Err(Status::unimplemented("not part of the fake"))
     }
 }

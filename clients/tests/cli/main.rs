@@ -13,6 +13,7 @@ mod fake_tracer;
 mod fake_wires;
 mod follow;
 mod logs;
+mod probes;
 mod process;
 mod report;
 mod run;

@@ -138,4 +138,7 @@ pub struct FirmwareAnswer {
     pub status: u32,
     /// The vendor's own number for what went wrong.
     pub syndrome: u32,
+    /// Type of the object that a DEVX command makes or changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_type: Option<u32>,
 }

@@ -4,7 +4,8 @@ use std::net::Ipv6Addr;
 
 use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
 use rdmesh_proto::tracer::v1::{
-    AddressHandleArguments, CreateArguments, Mapping, ModifyQpArguments, RegMrArguments, Sample,
+    AddressHandleArguments, CreateArguments, DevxArguments, Mapping, ModifyQpArguments,
+    RegMrArguments, Sample,
 };
 
 use crate::diagnosis::{Arguments, CreateSizes, FirmwareAnswer, Mapping as Mapped};
@@ -28,12 +29,10 @@ pub(crate) fn merged(sample: &Sample) -> Option<String> {
                     opcode: read.opcode.unwrap_or(0),
                     status: read.status.unwrap_or(0),
                     syndrome: read.syndrome.unwrap_or(0),
+                    object_type: read.object_type,
                 });
             }
-            Some(Read::Devx(read)) => {
-                merged.address.get_or_insert(format!("{:#x}", read.address));
-                merged.length_bytes.get_or_insert(read.length_bytes);
-            }
+            Some(Read::Devx(read)) => devx(&mut merged, read),
             None => {}
         }
     }
@@ -72,6 +71,22 @@ fn reg_mr(merged: &mut Arguments, read: &RegMrArguments) {
     fill(&mut merged.access_flags, read.access_flags);
     fill(&mut merged.dmabuf_fd, read.dmabuf_fd);
     fill(&mut merged.dmabuf_offset_bytes, read.dmabuf_offset_bytes);
+}
+
+/// The same command as the driver's own record tells it, which has not its object's type.
+fn devx(merged: &mut Arguments, read: &DevxArguments) {
+    let firmware = merged.firmware.get_or_insert(FirmwareAnswer {
+        opcode: read.opcode.unwrap_or(0),
+        status: read.status.unwrap_or(0),
+        syndrome: read.syndrome.unwrap_or(0),
+        object_type: None,
+    });
+    if read.opcode == Some(firmware.opcode) {
+        fill(&mut firmware.object_type, read.object_type);
+    }
+    fill(&mut merged.length_bytes, read.length_bytes);
+    let address = read.address.map(|at| format!("{at:#x}"));
+    fill(&mut merged.address, address);
 }
 
 /// `enum ib_qp_state` of include/rdma/ib_verbs.h.
@@ -215,6 +230,43 @@ mod tests {
             merged(&sample).unwrap(),
             r#"{"qp_number":17,"gid_index":3,"gid_type":"RoCE v2"}"#
         );
+    }
+
+    /// The driver's command failed below the handler, which knows the type of the object.
+    #[test]
+    fn a_devx_command_is_told_once_with_its_object() {
+        use rdmesh_proto::tracer::v1::FirmwareCommandArguments;
+        let command = FirmwareCommandArguments {
+            opcode: Some(0xa00),
+            status: Some(3),
+            syndrome: Some(0x5e),
+            object_type: None,
+        };
+        let method = DevxArguments {
+            opcode: Some(0xa00),
+            object_type: Some(0x1f),
+            status: Some(3),
+            syndrome: Some(0x5e),
+            ..DevxArguments::default()
+        };
+        let told = |records| merged(&Sample { chain: 0, records }).unwrap();
+        let whole = r#"{"firmware":{"opcode":2560,"status":3,"syndrome":94,"object_type":31}}"#;
+        let both = vec![
+            record(Read::FirmwareCommand(command)),
+            record(Read::Devx(method)),
+        ];
+        assert_eq!(told(both), whole);
+        assert_eq!(told(vec![record(Read::Devx(method))]), whole);
+        // A command that the driver gives besides is another one.
+        let other = FirmwareCommandArguments {
+            opcode: Some(0x500),
+            ..command
+        };
+        let both = vec![
+            record(Read::FirmwareCommand(other)),
+            record(Read::Devx(method)),
+        ];
+        assert!(!told(both).contains("object_type"));
     }
 
     #[test]

@@ -59,6 +59,7 @@ fn answer(answer: FirmwareAnswer) -> FirmwareCommandArguments {
         opcode: Some(answer.opcode),
         status: Some(answer.status),
         syndrome: Some(answer.syndrome),
+        object_type: answer.object_type,
     }
 }
 

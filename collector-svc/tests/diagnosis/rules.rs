@@ -46,6 +46,7 @@ fn firmware_command_failed() {
         opcode: 0x200,
         status: 0x3,
         syndrome: 0x5e9bb1,
+        object_type: None,
     };
     let arguments = Arguments {
         firmware: Some(answer),

@@ -18,6 +18,7 @@
 #include <rte_flow.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 
 #define BURST 64
@@ -141,6 +142,31 @@ int rdmesh_errno(void)
 	return rte_errno;
 }
 
+struct rte_mempool *rdmesh_pool_create(const char *name, uint32_t mbufs, uint32_t cache,
+				       uint16_t data_room, int packed)
+{
+	struct rte_pktmbuf_pool_private about = { .mbuf_data_room_size = data_room };
+	struct rte_mempool *pool = rte_mempool_create_empty(
+		name, mbufs, sizeof(struct rte_mbuf) + data_room, cache, sizeof(about),
+		SOCKET_ID_ANY, packed ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0);
+	int rc;
+
+	if (pool == NULL)
+		return NULL;
+	rc = rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (rc == 0) {
+		rte_pktmbuf_pool_init(pool, &about);
+		rc = rte_mempool_populate_default(pool);
+	}
+	if (rc < 0) {
+		rte_mempool_free(pool);
+		rte_errno = -rc;
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	return pool;
+}
+
 uint32_t rdmesh_mbuf_footprint(uint16_t data_room)
 {
 	return rte_mempool_calc_obj_size(sizeof(struct rte_mbuf) + data_room, 0, NULL);
@@ -248,6 +274,14 @@ int rdmesh_port_watch(uint16_t port, uint8_t percent)
 int rdmesh_port_removed(uint16_t port)
 {
 	return port < RTE_MAX_ETHPORTS && __atomic_load_n(&removed[port], __ATOMIC_RELAXED);
+}
+
+int rdmesh_port_link_is_down(uint16_t port)
+{
+	struct rte_eth_link link;
+
+	return rte_eth_link_get_nowait(port, &link) == 0 &&
+	       link.link_status == RTE_ETH_LINK_DOWN;
 }
 
 uint64_t rdmesh_packet_drops(unsigned int interface)

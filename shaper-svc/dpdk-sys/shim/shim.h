@@ -76,6 +76,11 @@ uint32_t rdmesh_mbuf_read(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t n);
 uint64_t rdmesh_ticks(void);
 int rdmesh_errno(void);
 
+/* Makes a pool of mbufs, as rte_pktmbuf_pool_create does. Packed: buffers may lie across
+ * the end of a page, which a device that reaches memory by itself cannot bear. NULL and
+ * rte_errno when it cannot be made. */
+struct rte_mempool *rdmesh_pool_create(const char *name, uint32_t mbufs, uint32_t cache,
+				       uint16_t data_room, int packed);
 /* Bytes of pool memory that one mbuf with data_room bytes of room takes. */
 uint32_t rdmesh_mbuf_footprint(uint16_t data_room);
 /* Not 0: some bus of EAL knows a device of this name. */
@@ -91,6 +96,8 @@ int rdmesh_port_configure(uint16_t port, uint16_t mtu);
 int rdmesh_port_watch(uint16_t port, uint8_t percent);
 /* Not 0: the device said that it goes. */
 int rdmesh_port_removed(uint16_t port);
+/* Whether the port says that it has no link; 0 where it cannot say. */
+int rdmesh_port_link_is_down(uint16_t port);
 /* Frames that the kernel dropped before the packet sockets that this process has at an
  * interface, since the last call: what net_af_packet does not count by itself. */
 uint64_t rdmesh_packet_drops(unsigned int interface);

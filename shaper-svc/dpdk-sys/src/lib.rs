@@ -183,6 +183,13 @@ unsafe extern "C" {
     pub fn rdmesh_mbuf_read(mbuf: *const Mbuf, to: *mut u8, n: u32) -> u32;
     pub fn rdmesh_ticks() -> u64;
     pub fn rdmesh_errno() -> c_int;
+    pub fn rdmesh_pool_create(
+        name: *const c_char,
+        mbufs: u32,
+        cache: u32,
+        data_room: u16,
+        packed: c_int,
+    ) -> *mut Mempool;
     pub fn rdmesh_mbuf_footprint(data_room: u16) -> u32;
     pub fn rdmesh_has_driver(device: *const c_char) -> c_int;
     pub fn rdmesh_heap_free() -> u64;
@@ -190,6 +197,7 @@ unsafe extern "C" {
     pub fn rdmesh_port_configure(port: u16, mtu: u16) -> c_int;
     pub fn rdmesh_port_watch(port: u16, percent: u8) -> c_int;
     pub fn rdmesh_port_removed(port: u16) -> c_int;
+    pub fn rdmesh_port_link_is_down(port: u16) -> c_int;
     pub fn rdmesh_packet_drops(interface: c_uint) -> u64;
     pub fn rdmesh_port_counters(port: u16, counters: *mut PortCounters) -> c_int;
     pub fn rdmesh_bypass_create(r#in: u16, out: u16, message: *mut c_char, n: usize) -> *mut Flow;

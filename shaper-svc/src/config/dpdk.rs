@@ -3,7 +3,7 @@
 use rdmesh_services::config::{Check, Invalid, Validate};
 use serde::{Deserialize, Serialize};
 
-use crate::datapath::{FEWER_FRAMES, HUGE_PAGE_BYTES, PoolPlan};
+use crate::datapath::{FEWER_FRAMES, PoolPlan, buffer_page_bytes};
 
 /// What DPDK itself takes beside the pools, bytes: its heap's bookkeeping and the
 /// drivers' rings (32,768 descriptors of 64 bytes in both directions are 4 MB).
@@ -73,11 +73,7 @@ impl DpdkConfig {
     /// Pages that buffers lie on, bytes.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
-        if self.huge_pages {
-            HUGE_PAGE_BYTES
-        } else {
-            rustix::param::page_size() as u64
-        }
+        buffer_page_bytes(self.huge_pages, !self.pci_devices().is_empty())
     }
 
     /// What to do where memory is too little.

@@ -26,7 +26,8 @@ pub use gaps::GAP_BUCKETS;
 pub use link::{ThreadLink, WireLink};
 pub use marking::Marking;
 pub use memory::{
-    FEWER_FRAMES, HUGE_PAGE_BYTES, POOL_CACHE, PoolPlan, TooLittleMemory, check_memory, on_pages,
+    FEWER_FRAMES, HUGE_PAGE_BYTES, POOL_CACHE, PoolPlan, TooLittleMemory, buffer_page_bytes,
+    check_memory, on_pages,
 };
 pub use order::Order;
 pub use relay::{DataPath, DataPathError, Pacing};

@@ -144,6 +144,13 @@ impl Device {
         unsafe { sys::rdmesh_port_removed(self.id) != 0 }
     }
 
+    /// Whether the device says that it has no link. Not for the poll loop.
+    #[must_use]
+    pub fn link_is_down(&self) -> bool {
+        // SAFETY: `id` is a valid port; the struct is the shim's own.
+        unsafe { sys::rdmesh_port_link_is_down(self.id) != 0 }
+    }
+
     /// Name as configured.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -10,7 +10,7 @@ use rdmesh_dpdk_sys as sys;
 
 use super::error::{last_reason, reason};
 use super::{DpdkError, Pool};
-use crate::datapath::HUGE_PAGE_BYTES;
+use crate::datapath::buffer_page_bytes;
 
 /// How DPDK starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,8 @@ impl EalOptions {
 pub struct Eal {
     /// Pages that buffers lie on, bytes.
     page_bytes: u64,
+    /// Buffers may lie across the end of a page.
+    packs_buffers: bool,
     /// Pools live as long as the environment: frames of theirs may be anywhere.
     pools: Mutex<Vec<Arc<Pool>>>,
 }
@@ -105,13 +107,9 @@ impl Eal {
                 reason: last_reason(),
             });
         }
-        let page_bytes = if options.huge_pages {
-            HUGE_PAGE_BYTES
-        } else {
-            rustix::param::page_size() as u64
-        };
         Ok(Arc::new(Self {
-            page_bytes,
+            page_bytes: buffer_page_bytes(options.huge_pages, !options.pci_devices.is_empty()),
+            packs_buffers: !options.huge_pages && options.pci_devices.is_empty(),
             pools: Mutex::new(Vec::new()),
         }))
     }
@@ -153,6 +151,10 @@ impl Eal {
 
     pub(super) fn page_bytes(&self) -> u64 {
         self.page_bytes
+    }
+
+    pub(super) fn packs_buffers(&self) -> bool {
+        self.packs_buffers
     }
 
     pub(super) fn keep(&self, pool: &Arc<Pool>) {

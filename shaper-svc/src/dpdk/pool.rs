@@ -46,13 +46,12 @@ impl Pool {
         let cache = POOL_CACHE.min(plan.mbufs / 3);
         // SAFETY: the environment is up; the name is copied by DPDK.
         let raw = unsafe {
-            sys::rte_pktmbuf_pool_create(
+            sys::rdmesh_pool_create(
                 c_name.as_ptr(),
                 plan.mbufs,
                 cache,
-                0,
                 plan.data_room(),
-                -1,
+                eal.packs_buffers().into(),
             )
         };
         let raw = NonNull::new(raw).ok_or_else(|| DpdkError::Pool {

@@ -144,7 +144,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn many_at_once_are_counted_as_one_by_one(values in prop::collection::vec(0_u64..99, 0..50)) {
+        fn many_at_once_are_counted_as_one_by_one(
+            values in prop::collection::vec(
+                prop_oneof![0_u64..99, 4_000_u64..5_000, any::<u64>()],
+                0..50,
+            ),
+        ) {
             let (mut together, mut single) = (Histogram::default(), Histogram::default());
             together.record_all(values.iter().copied());
             values.into_iter().for_each(|value| single.record(value));

@@ -1,15 +1,34 @@
 //! Who changed what: one line of JSON per change, synced before the change is made.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Size at which the record is put aside as `audit.jsonl.1`, bytes: some 30,000
 /// changes. The one put aside before is replaced.
 const MAX_BYTES: u64 = 8 << 20;
+
+/// What is read of the record's end at a start, bytes: some 3,000 changes.
+const TAIL_BYTES: u64 = 1 << 20;
+
+/// How a change left a wire.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Past {
+    /// Which wire.
+    pub wire: String,
+    /// What happened.
+    pub action: String,
+    /// Rate afterwards, bit/s; 0: not shaped.
+    pub to_rate_bps: u64,
+    /// Around the shaper afterwards.
+    pub bypass: bool,
+    /// Policy generation afterwards.
+    pub generation: u64,
+}
 
 /// One change.
 #[derive(Clone, Debug, Serialize)]
@@ -101,6 +120,27 @@ impl Audit {
                 Err(error)
             }
         }
+    }
+
+    /// How the record's last entries say that wires were left, a wire each. What cannot be
+    /// read is left out: the record is for people first.
+    #[must_use]
+    pub fn last_of_each(&self) -> BTreeMap<String, Past> {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut file = File::open(&self.path)?;
+            let meta = file.metadata()?;
+            if !meta.is_file() {
+                return Ok(Vec::new());
+            }
+            file.seek(SeekFrom::Start(meta.len().saturating_sub(TAIL_BYTES)))?;
+            let mut tail = Vec::new();
+            file.take(TAIL_BYTES).read_to_end(&mut tail)?;
+            Ok(tail)
+        };
+        let tail = read().unwrap_or_default();
+        let lines = tail.split(|&byte| byte == b'\n');
+        let entries = lines.filter_map(|line| serde_json::from_slice::<Past>(line).ok());
+        entries.map(|past| (past.wire.clone(), past)).collect()
     }
 
     /// The end of the record, after it was put aside if it is long, and whether its last

@@ -1,8 +1,10 @@
 //! What each wire is told: requests in, orders out. Pure; time is an argument.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::state::{Remembered, SavedWire, State};
+use super::audit::Past;
+use super::state::{MAX_GENERATION, Remembered, SavedWire, State};
 use crate::datapath::Order;
 use crate::engine::{Expiry, MAX_EXPIRY_PS, Match, Policy, Rule, Speed};
 use crate::rate::{LineRate, MIN_RATE_BPS};
@@ -193,6 +195,7 @@ pub struct Reverted {
 pub struct Control {
     wires: Vec<WireControl>,
     reverted: Vec<Reverted>,
+    gone: Vec<SavedWire>,
     remembered: Vec<Remembered>,
     drain_bps: Option<u64>,
 }
@@ -206,6 +209,11 @@ impl Control {
         state: &State,
         now: SystemTime,
     ) -> Self {
+        let is_gone = |saved: &&SavedWire| {
+            let was_changed = saved.rate_bps.is_some() || saved.bypass;
+            was_changed && !facts.iter().any(|wire| wire.name == saved.name)
+        };
+        let gone = state.wires.iter().filter(is_gone).cloned().collect();
         let mut reverted = Vec::new();
         let wires = facts.into_iter().enumerate().map(|(index, facts)| {
             // A first generation above 0, which stands for "none yet" in the poll loop.
@@ -229,6 +237,7 @@ impl Control {
         Self {
             wires,
             reverted,
+            gone,
             remembered: remembered.collect(),
             drain_bps,
         }
@@ -238,6 +247,24 @@ impl Control {
     #[must_use]
     pub fn reverted(&self) -> &[Reverted] {
         &self.reverted
+    }
+
+    /// Wires whose change was remembered, and that are not configured any more.
+    #[must_use]
+    pub fn gone(&self) -> &[SavedWire] {
+        &self.gone
+    }
+
+    /// Generations go on above those of the audit record, so that nobody takes a window of
+    /// before for one of now where the state is older than the record, or gone.
+    pub fn count_on_from(&mut self, past: &BTreeMap<String, Past>) {
+        for wire in &mut self.wires {
+            if let Some(past) = past.get(&wire.facts.name)
+                && past.generation < MAX_GENERATION
+            {
+                wire.generation = wire.generation.max(past.generation + 1);
+            }
+        }
     }
 
     /// The wires, in the order of their configuration.
@@ -251,6 +278,7 @@ impl Control {
     pub fn saved(&self) -> (Vec<SavedWire>, Vec<Remembered>) {
         let wires = self.wires.iter().map(|wire| SavedWire {
             name: wire.facts.name.clone(),
+            virtual_function: Some(wire.facts.virtual_function.clone()),
             rate_bps: wire.changed.map(|(rate, _)| rate.bps()),
             expires_at_ms: wire.changed.and_then(|(_, at)| at).map(super::state::to_ms),
             bypass: wire.bypass,
@@ -436,9 +464,24 @@ fn restore(
     index: usize,
     now: SystemTime,
 ) -> Option<Reverted> {
-    wire.bypass = saved.bypass;
     // Counts on, so that nobody takes a window of before for one of now.
     wire.generation = saved.generation.saturating_add(1);
+    let function = &wire.facts.virtual_function;
+    let of_another = saved
+        .virtual_function
+        .as_ref()
+        .filter(|before| *before != function);
+    wire.bypass = saved.bypass && of_another.is_none();
+    if let Some(before) = of_another
+        && (saved.bypass || saved.rate_bps.is_some())
+    {
+        return Some(Reverted {
+            wire: index,
+            rate_bps: saved.rate_bps.unwrap_or(0),
+            action: "reverted",
+            why: format!("the wire was of {before}, and is of {function} by the configuration now"),
+        });
+    }
     let rate_bps = saved.rate_bps?;
     let reverted = |action, why| {
         Some(Reverted {

@@ -53,6 +53,9 @@ pub trait Ports: Debug + Send + Sync {
     /// The first port that went away, if any.
     fn gone(&self) -> Option<Gone>;
 
+    /// Indices of the ports that have no link: frames that they took wait in them.
+    fn without_link(&self) -> Vec<usize>;
+
     /// Puts a wire around the shaper in hardware, or through it again. False when the
     /// device cannot: then the poll loop lets its frames pass unshaped.
     fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool;
@@ -65,6 +68,8 @@ pub struct DataPathHandle {
     pub links: Vec<Arc<WireLink>>,
     /// Index of the port that feeds each wire.
     pub in_ports: Vec<usize>,
+    /// Index of the port that each wire feeds.
+    pub out_ports: Vec<usize>,
     /// The poll thread.
     pub thread: Arc<ThreadLink>,
     /// Its clock, ps.

@@ -1,9 +1,10 @@
 //! Requests made real: in force, on disk, in the audit record.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::audit::{Audit, Entry};
+use super::audit::{Audit, Entry, Past};
 use super::control::{Change, Control, Done, Refused, Request, WireControl};
 use super::state::{MAX_OUTAGES, SavedOutage, State, StateError, StateFiles, from_ms, to_ms};
 use crate::datapath::WireLink;
@@ -58,6 +59,10 @@ pub enum KeepError {
     Audit(std::io::Error),
 }
 
+/// Why a wire may start in another way than the record's last entry of it says.
+const NOT_AS_BEFORE: &str = "the last change was not kept before the service ended, or the \
+                             configuration or the state were changed since";
+
 /// What is wrong with the files; nothing of it keeps wires from shaping.
 #[derive(Debug, Default)]
 struct Faults {
@@ -97,11 +102,15 @@ impl Ledger {
         files: StateFiles,
         now: SystemTime,
     ) -> Self {
+        let audit = Audit::at(&files.audit_path());
+        let past = audit.last_of_each();
+        let mut control = control;
+        control.count_on_from(&past);
         for (wire, link) in control.wires().iter().zip(&links) {
             link.order(wire.order(now));
         }
         let mut ledger = Self {
-            audit: Audit::at(&files.audit_path()),
+            audit,
             control,
             links,
             outages: state.outages,
@@ -113,7 +122,7 @@ impl Ledger {
                 ..Faults::default()
             },
         };
-        ledger.unrecorded = ledger.entries_of_start(now);
+        ledger.unrecorded = ledger.entries_of_start(&past, now);
         if let Err(error) = ledger.catch_up() {
             tracing::error!(%error, "how the wires start is not recorded");
         }
@@ -123,7 +132,7 @@ impl Ledger {
         ledger
     }
 
-    fn entries_of_start(&self, now: SystemTime) -> Vec<Entry> {
+    fn entries_of_start(&self, past: &BTreeMap<String, Past>, now: SystemTime) -> Vec<Entry> {
         let entry = |wire: &WireControl, action, from_rate_bps, reason: &str| Entry {
             reason: reason.to_owned(),
             from_rate_bps,
@@ -136,11 +145,31 @@ impl Ledger {
             let wire = &self.control.wires()[reverted.wire];
             entry(wire, reverted.action, reverted.rate_bps, &reverted.why)
         });
-        let mut entries: Vec<Entry> = reverted.collect();
+        let gone = self.control.gone().iter().map(|wire| Entry {
+            reason: "the configuration has no wire of this name any more".to_owned(),
+            from_rate_bps: wire.rate_bps.unwrap_or(0),
+            bypass: wire.bypass,
+            generation: wire.generation,
+            ..Entry::by_itself(now, &wire.name, "gone")
+        });
+        let mut entries: Vec<Entry> = reverted.chain(gone).collect();
         if let Some(lost) = &self.faults.lost {
             tracing::error!(fault = lost, "the state of before is lost");
             let wires = self.control.wires().iter();
             entries.extend(wires.map(|wire| entry(wire, "state_lost", 0, lost)));
+        }
+        for wire in self.control.wires() {
+            let name = &wire.facts.name;
+            let is_told = entries.iter().any(|told| told.wire == *name);
+            let differs = |past: &&Past| {
+                past.action != "gone"
+                    && (past.to_rate_bps != bps(wire.speed()) || past.bypass != wire.bypass)
+            };
+            if let Some(past) = past.get(name).filter(differs)
+                && !is_told
+            {
+                entries.push(entry(wire, "restarted", past.to_rate_bps, NOT_AS_BEFORE));
+            }
         }
         entries
     }
@@ -270,6 +299,8 @@ impl Ledger {
         last_alive: Option<SystemTime>,
         now: SystemTime,
     ) -> Result<(), StateError> {
+        // A clock that was set back makes no outage that ends before it begins.
+        let last_alive = last_alive.map(|at| at.min(now));
         if let Some(last_alive) = last_alive {
             // Only if no stop is noted, which would say more.
             self.outage_began(last_alive, ENDED_UNTOLD)?;
@@ -351,7 +382,10 @@ impl Ledger {
 
     /// Records and remembers a change, or does neither.
     fn keep(&mut self, entries: &[Entry]) -> Result<(), KeepError> {
-        let end = self.audit.append(entries).map_err(KeepError::Audit)?;
+        let end = self.audit.append(entries).map_err(|error| {
+            self.faults.audit = Some(unwritable(&error));
+            KeepError::Audit(error)
+        })?;
         self.save().map_err(|error| {
             if let Err(error) = end.restore() {
                 tracing::error!(%error, "the audit record tells of a change that was taken back");
@@ -362,12 +396,11 @@ impl Ledger {
 
     /// Records what happened by itself.
     fn catch_up(&mut self) -> Result<(), KeepError> {
-        if self.unrecorded.is_empty() {
+        if self.unrecorded.is_empty() && self.faults.audit.is_none() {
             return Ok(());
         }
         let recorded = self.audit.append(&self.unrecorded);
-        let fault = |why: &std::io::Error| format!("cannot write the audit record: {why}");
-        self.faults.audit = recorded.as_ref().err().map(fault);
+        self.faults.audit = recorded.as_ref().err().map(unwritable);
         recorded.map_err(KeepError::Audit)?;
         self.unrecorded.clear();
         Ok(())
@@ -384,6 +417,10 @@ impl Ledger {
         self.faults.state = saved.as_ref().err().map(ToString::to_string);
         saved
     }
+}
+
+fn unwritable(why: &std::io::Error) -> String {
+    format!("cannot write the audit record: {why}")
 }
 
 fn bps(speed: Speed) -> u64 {

@@ -242,6 +242,7 @@ fn valve(wire: &WireSection) -> Finding {
 /// When `output` cannot be written.
 pub fn run(config: &ShaperConfig, output: &mut impl std::io::Write) -> std::io::Result<bool> {
     let mut preflight = Preflight::look(config, std::path::Path::new("/"));
+    preflight.0.extend(places::in_use(config));
     #[cfg(feature = "dpdk")]
     preflight.0.extend(devices::without_driver(config));
     #[cfg(not(feature = "dpdk"))]

@@ -175,6 +175,8 @@ struct Windows {
     options: RunOptions,
     watch: Watch,
     was_down: Vec<bool>,
+    /// Ports without a link at the last look.
+    without_link: Vec<usize>,
     alive_at: Option<Instant>,
     is_noted: bool,
 }
@@ -195,6 +197,7 @@ impl Windows {
             .collect();
         Self {
             was_down: vec![false; reporters.len()],
+            without_link: Vec::new(),
             shared,
             reporters,
             uplink,
@@ -235,6 +238,7 @@ impl Windows {
                 Seen::GiveUp(still) => return Some(RunError::Stalled(still)),
                 Seen::Back(port) => return Some(RunError::PortIsBack(port)),
             }
+            self.look_at_links(path);
             self.collect(path, now);
             self.expire(now);
             self.note_alive(now);
@@ -274,6 +278,32 @@ impl Windows {
             tracing::error!(%error, "an outage is not remembered");
         }
         seen
+    }
+
+    /// A port without a link takes frames as long as its ring has room, and they leave in a
+    /// burst when the link is there again: what a window says of that time is not what the
+    /// wire carried.
+    fn look_at_links(&mut self, path: &DataPathHandle) {
+        let without = path.ports.without_link();
+        if without != self.without_link {
+            let states = path.ports.states();
+            let names = |ports: &[usize]| -> Vec<String> {
+                ports
+                    .iter()
+                    .map(|&port| states[port].name.clone())
+                    .collect()
+            };
+            if without.is_empty() {
+                tracing::info!(ports = ?names(&self.without_link), "the links are up again");
+            } else {
+                tracing::error!(ports = ?names(&without), "no link; windows are marked");
+            }
+        }
+        for wire in 0..self.reporters.len() {
+            let ports = [path.in_ports[wire], path.out_ports[wire]];
+            self.was_down[wire] |= ports.iter().any(|port| without.contains(port));
+        }
+        self.without_link = without;
     }
 
     /// Takes what the poll loop has closed; a wire that does not report gets windows

@@ -17,7 +17,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 const VERSION: u64 = 1;
 
 /// Largest generation that is believed. A change each nanosecond reaches it in a century.
-const MAX_GENERATION: u64 = 1 << 62;
+pub const MAX_GENERATION: u64 = 1 << 62;
 
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,9 @@ struct Written<'a> {
 pub struct SavedWire {
     /// Its name.
     pub name: String,
+    /// The function that it was of; absent in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_function: Option<String>,
     /// A rate in place of the configured one, bit/s.
     pub rate_bps: Option<u64>,
     /// When that ends, ms since 1970.
@@ -118,13 +121,21 @@ impl StateFiles {
         }
     }
 
-    /// Makes the directory if it is missing.
+    /// Makes the directory if it is missing. One that cannot be made because the disk is
+    /// full or read-only, or belongs to somebody else, is made when something is saved: a
+    /// host is not cut off for its sake.
     ///
     /// # Errors
-    /// [`StateError::Io`].
+    /// [`StateError::Io`] where there can be no such directory.
     pub fn open(directory: &Path) -> Result<Self, StateError> {
-        fs::create_dir_all(directory).map_err(fail("make", directory))?;
-        Ok(Self::at(directory))
+        match fs::create_dir_all(directory) {
+            Err(error) if cannot_be(&error) => Err(fail("make", directory)(error)),
+            Err(error) => {
+                tracing::error!(path = %directory.display(), %error, "no state directory");
+                Ok(Self::at(directory))
+            }
+            Ok(()) => Ok(Self::at(directory)),
+        }
     }
 
     /// Where the state is.
@@ -152,6 +163,10 @@ impl StateFiles {
         let text = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
             Err(error) => return Err(fail("read", &path)(error)),
+            Ok(meta) if !meta.is_file() => {
+                let why = "it is no file".to_owned();
+                return Err(StateError::Damaged { path, why });
+            }
             Ok(meta) if meta.len() > MAX_FILE_BYTES => {
                 let why = format!("it has {} bytes", meta.len());
                 return Err(StateError::Damaged { path, why });
@@ -203,6 +218,7 @@ impl StateFiles {
         let text = serde_json::to_vec_pretty(&written)
             .map_err(|e| fail("encode", &path)(io::Error::other(e)))?;
         let write = || -> io::Result<()> {
+            fs::create_dir_all(&self.directory)?;
             let mut file = File::create(&aside)?;
             file.write_all(&text)?;
             file.sync_all()?;
@@ -225,6 +241,9 @@ impl StateFiles {
         let path = self.alive_path();
         let write = || -> io::Result<()> {
             // In place and always as long, so that a disk that is full now has room for it.
+            if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+                return Err(io::Error::other("it is no file"));
+            }
             let mut file = File::options()
                 .create(true)
                 .write(true)
@@ -238,9 +257,18 @@ impl StateFiles {
     /// When windows were last known to be made. `None` when they never were.
     #[must_use]
     pub fn last_alive(&self) -> Option<SystemTime> {
-        let text = fs::read_to_string(self.alive_path()).ok()?;
+        let path = self.alive_path();
+        // Of anything else than a file reading might never end.
+        fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        let text = fs::read_to_string(path).ok()?;
         text.trim().parse().ok().map(from_ms)
     }
+}
+
+/// A file stands in the way, or a file system in which nobody makes anything.
+fn cannot_be(error: &io::Error) -> bool {
+    use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound};
+    matches!(error.kind(), AlreadyExists | NotADirectory | NotFound)
 }
 
 fn read(text: &[u8]) -> Result<State, String> {
@@ -292,6 +320,7 @@ mod tests {
         State {
             wires: vec![SavedWire {
                 name: "vf0".into(),
+                virtual_function: Some("vf0".into()),
                 rate_bps: Some(10_000_000_000),
                 expires_at_ms: Some(1_800_000_000_000),
                 bypass: false,

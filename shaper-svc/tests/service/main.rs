@@ -66,6 +66,7 @@ fn config(state: &Path) -> ShaperConfig {
 struct MemoryPorts {
     back_pressure_help: AtomicU64,
     gone: Mutex<Option<Gone>>,
+    without_link: Mutex<Vec<usize>>,
     /// Wires that are around the shaper in hardware.
     around: Mutex<BTreeSet<usize>>,
     /// Frames of 1,000 bytes that wait at `vf0` when the data path starts.
@@ -112,6 +113,10 @@ impl Ports for MemoryPorts {
 
     fn gone(&self) -> Option<Gone> {
         self.gone.lock().unwrap().clone()
+    }
+
+    fn without_link(&self) -> Vec<usize> {
+        self.without_link.lock().unwrap().clone()
     }
 
     fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool {
@@ -161,6 +166,7 @@ fn data_path(config: &ShaperConfig, control: &Control, ports: Arc<MemoryPorts>) 
     DataPathHandle {
         links,
         in_ports: vec![0, 1],
+        out_ports: vec![1, 0],
         thread,
         clock: SharedClock::new(move || clock.now_ps()),
         ports,

@@ -54,3 +54,33 @@ fn a_port_that_goes_is_told_and_its_return_ends_the_service() {
         service.stop().await;
     });
 }
+
+#[test]
+fn windows_of_a_port_without_a_link_are_marked() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        let is_down = |report: &proto::GetDataPathReportResponse, wire: &str| {
+            let mut windows = report.invalid_windows.iter().rev();
+            windows.any(|window| {
+                window.wire == wire
+                    && window
+                        .causes()
+                        .any(|c| c == proto::InvalidCause::DataPathDown)
+            })
+        };
+        // Port 1 is fed by the first wire and feeds the second.
+        service.ports.without_link.lock().unwrap().push(1);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let report = service.report().await;
+            if is_down(&report, "vf0") && is_down(&report, "vf1") {
+                assert!(report.outages.is_empty(), "the loop runs: {report:?}");
+                break;
+            }
+            assert!(Instant::now() < deadline, "{report:?}");
+            tokio::task::yield_now().await;
+        }
+        service.stop().await;
+    });
+}

@@ -94,7 +94,11 @@ fn what_ended_while_no_service_ran_is_recorded() {
         {"name": "vf0", "rate_bps": 5000000000, "expires_at_ms": 1, "bypass": false,
          "generation": 7},
         {"name": "vf1", "rate_bps": 90000000000, "expires_at_ms": null, "bypass": false,
-         "generation": 3}
+         "generation": 3},
+        {"name": "vf9", "rate_bps": 2000000000, "expires_at_ms": null, "bypass": false,
+         "generation": 5},
+        {"name": "vf8", "rate_bps": null, "expires_at_ms": null, "bypass": false,
+         "generation": 1}
     ], "requests": [], "outages": []}"#;
     fs::write(state.path().join("state.json"), saved).unwrap();
     block_on(async {
@@ -105,7 +109,8 @@ fn what_ended_while_no_service_ran_is_recorded() {
         service.stop().await;
     });
     let told = audit(state.path());
-    assert_eq!(actions(state.path()), ["vf0 expired", "vf1 reverted"]);
+    let actions = actions(state.path());
+    assert_eq!(actions, ["vf0 expired", "vf1 reverted", "vf9 gone"]);
     assert_eq!(told[0]["from_rate_bps"], 5_000_000_000_u64);
     assert_eq!(told[0]["to_rate_bps"], 25_000_000_000_u64);
     assert_eq!(told[0]["generation"], 8);
@@ -130,6 +135,126 @@ fn a_wire_that_is_bypassed_does_not_show_its_rate() {
         assert_eq!(causes, [proto::InvalidCause::NotShaped]);
         service.client.set_bypass(around(false)).await.unwrap();
         service.window(|window| window.invalid.is_empty()).await;
+        service.stop().await;
+    });
+}
+
+fn saved(wires: &str) -> String {
+    format!(r#"{{"wires": [{wires}], "requests": [], "outages": []}}"#)
+}
+
+/// One start and stop with what a state directory holds.
+fn runs(state: &Path) -> u64 {
+    let mut rate_bps = 0;
+    block_on(async {
+        let mut service = Running::start(config(state)).await;
+        rate_bps = service.wire("vf0").await.rate_bps;
+        service.stop().await;
+    });
+    rate_bps
+}
+
+#[test]
+fn a_kill_between_record_and_state_is_told_at_the_next_start() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+    });
+    // The record is written first; then the kill came.
+    let last = fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
+    let unkept = last
+        .replace("\"to_rate_bps\":5000000000", "\"to_rate_bps\":7000000000")
+        .replace("\"generation\":2", "\"generation\":9");
+    assert_ne!(last, unkept);
+    fs::write(state.path().join("audit.jsonl"), last + &unkept).unwrap();
+    assert_eq!(runs(state.path()), 5_000_000_000);
+    let told = audit(state.path()).pop().unwrap();
+    assert_eq!(told["action"], "restarted", "{told}");
+    assert_eq!(told["from_rate_bps"], 7_000_000_000_u64, "{told}");
+    assert_eq!(told["to_rate_bps"], 5_000_000_000_u64, "{told}");
+    assert_eq!(told["generation"], 10, "above what the record has: {told}");
+    // Once: the record says how it stands now.
+    let entries = audit(state.path()).len();
+    assert_eq!(runs(state.path()), 5_000_000_000);
+    assert_eq!(audit(state.path()).len(), entries);
+}
+
+#[test]
+fn a_state_that_was_deleted_is_told_by_the_record() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+    });
+    fs::remove_file(state.path().join("state.json")).unwrap();
+    assert_eq!(runs(state.path()), 25_000_000_000);
+    assert_eq!(actions(state.path()), ["vf0 set_rate", "vf0 restarted"]);
+}
+
+#[test]
+fn what_was_set_for_a_function_is_not_handed_to_another() {
+    let state = tempfile::tempdir().unwrap();
+    let wire = r#"{"name": "vf0", "virtual_function": "vf7", "rate_bps": 5000000000,
+        "expires_at_ms": null, "bypass": true, "generation": 3}"#;
+    fs::write(state.path().join("state.json"), saved(wire)).unwrap();
+    assert_eq!(runs(state.path()), 25_000_000_000);
+    let told = audit(state.path()).pop().unwrap();
+    assert_eq!(told["action"], "reverted", "{told}");
+    assert_eq!(told["bypass"], false, "{told}");
+    let reason = told["reason"].as_str().unwrap();
+    assert!(reason.contains("vf7") && reason.contains("vf0"), "{reason}");
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_does_not_hold_the_start() {
+    let state = tempfile::tempdir().unwrap();
+    for name in ["state.json", "alive"] {
+        let made = std::process::Command::new("mkfifo")
+            .arg(state.path().join(name))
+            .status()
+            .unwrap();
+        assert!(made.success());
+    }
+    assert_eq!(runs(state.path()), 25_000_000_000);
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_told_until_it_can() {
+    let state = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        fs::create_dir(state.path().join("audit.jsonl")).unwrap();
+        let refused = service.set(rate("vf0", 5_000_000_000)).await.unwrap_err();
+        assert!(refused.message().contains("taken back"), "{refused}");
+        let fault = service.report().await.state_fault;
+        assert!(fault.contains("audit record"), "{fault}");
+        fs::remove_dir(state.path().join("audit.jsonl")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !service.report().await.state_fault.is_empty() {
+            assert!(Instant::now() < deadline, "it is told for ever");
+            tokio::task::yield_now().await;
+        }
+        service.set(rate("vf0", 5_000_000_000)).await.unwrap();
+        service.stop().await;
+    });
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_outage_that_ends_before_it_begins() {
+    let state = tempfile::tempdir().unwrap();
+    fs::write(
+        state.path().join("alive"),
+        format!("{:>20}\n", 4_000_000_000_000_u64),
+    )
+    .unwrap();
+    block_on(async {
+        let mut service = Running::start(config(state.path())).await;
+        let outage = service.report().await.outages.pop().unwrap();
+        let seconds = |at: Option<prost_types::Timestamp>| at.unwrap().seconds;
+        assert!(seconds(outage.from) <= seconds(outage.to), "{outage:?}");
         service.stop().await;
     });
 }

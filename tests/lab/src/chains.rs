@@ -24,7 +24,7 @@ pub struct Expected {
 pub fn umem(kernel: Kernel) -> &'static str {
     match kernel {
         Kernel::V6_1 | Kernel::V6_12 => "ib_umem_get",
-        Kernel::V7_3 => "ib_umem_get_desc",
+        Kernel::V7_3 => "__ib_umem_get_va",
     }
 }
 
@@ -55,7 +55,10 @@ pub fn all(kernel: Kernel) -> Vec<Expected> {
         ("rdma_create_user_ah", "core"),
         ("ib_uverbs_create_ah", "uverbs"),
     ];
-    vec![
+    let method = [(umem(kernel), "memory"), ("rxe_reg_user_mr", "driver")];
+    let name = "ib_uverbs_handler_UVERBS_METHOD_REG_MR";
+    let method = [&method[..], &[(name, "uverbs")]].concat();
+    let mut all = vec![
         expected("reg-mr-efault", efault, "reg_mr", &reg_mr),
         expected("modify-qp-bad-transition", einval, "modify_qp", &modify_qp),
         expected("create-qp-over-limits", einval, "create_qp", &create_qp),
@@ -69,7 +72,12 @@ pub fn all(kernel: Kernel) -> Vec<Expected> {
         expected("write-reg-mr-efault", efault, "reg_mr", &reg_mr),
         expected("write-modify-qp-einval", einval, "modify_qp", &modify_qp),
         expected("reg-mr-memlock", (12, "ENOMEM"), "reg_mr", &reg_mr),
-    ]
+    ];
+    if kernel == Kernel::V7_3 {
+        let scenario = "method-reg-mr-efault";
+        all.push(expected(scenario, efault, "reg_mr", &method));
+    }
+    all
 }
 
 fn expected(

@@ -2,6 +2,7 @@
 //! what it saw as one JSON line. It never sends a packet: no work request is posted.
 
 mod mapped;
+mod method;
 mod report;
 mod scenarios;
 mod sys;

@@ -55,6 +55,8 @@ pub(crate) enum Scenario {
     RegMrAccess,
     /// Register more than RLIMIT_MEMLOCK allows.
     RegMrMemlock,
+    /// As reg-mr-efault, by the ioctl method of Linux 6.17.
+    MethodRegMrEfault,
     /// As reg-mr-efault, --count calls spread over --threads threads.
     Storm,
     /// Time calls that succeed: a queue pair from INIT to INIT.
@@ -114,6 +116,7 @@ pub(crate) fn run(device: &Device, plan: Plan, mut report: Report) -> Result<Rep
         Scenario::CreateAhEmptyGid => create_ah_empty_gid(device, count, &mut report)?,
         Scenario::WriteRegMrEfault => write_reg_mr_efault(device, count, &mut report)?,
         Scenario::RegMrMemlock => reg_mr_memlock(device, count, &mut report)?,
+        Scenario::MethodRegMrEfault => method_reg_mr_efault(device, count, &mut report)?,
         Scenario::Storm => storm(device, count, plan.threads, &mut report)?,
         Scenario::TimedOk => timed(device, count, State::Init, &mut report)?,
         Scenario::TimedFailing => timed(device, count, State::ReadyToSend, &mut report)?,
@@ -148,6 +151,16 @@ fn write_reg_mr_efault(device: &Device, count: u64, report: &mut Report) -> Resu
     for _ in 0..count {
         let bytes = REGION_BYTES as u64;
         report.count(device.write_reg_mr(&pd, UNMAPPED_ADDRESS, bytes, LOCAL_WRITE));
+    }
+    Ok(())
+}
+
+fn method_reg_mr_efault(device: &Device, count: u64, report: &mut Report) -> Result<()> {
+    let pd = device.alloc_pd().context("alloc_pd")?;
+    report.asked = Some(region(UNMAPPED_ADDRESS, REGION_BYTES, LOCAL_WRITE));
+    for _ in 0..count {
+        let bytes = REGION_BYTES as u64;
+        report.count(device.reg_mr_method(&pd, UNMAPPED_ADDRESS, bytes, LOCAL_WRITE));
     }
     Ok(())
 }

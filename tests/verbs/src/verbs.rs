@@ -203,6 +203,12 @@ impl Device {
         owned(cq).map(|cq| Cq(cq, PhantomData))
     }
 
+    /// The device file.
+    pub(crate) fn command_fd(&self) -> i32 {
+        // SAFETY: the context is open, so cmd_fd is the device file.
+        unsafe { self.0.as_ref() }.cmd_fd
+    }
+
     /// One command of the old ABI: header and body in one write() to the device file.
     fn write_command<T>(&self, command: u32, body: T, answer_bytes: usize) -> io::Result<()> {
         #[repr(C)]
@@ -217,8 +223,7 @@ impl Device {
             out_words: words(answer_bytes),
         };
         let message = Message { header, body };
-        // SAFETY: the context is open, so cmd_fd is the device file.
-        let fd = unsafe { self.0.as_ref() }.cmd_fd;
+        let fd = self.command_fd();
         let bytes = (&raw const message).cast();
         // SAFETY: the message lives through the call and is as long as said; it has no
         // padding, being made of the kernel's own structs of whole words.
@@ -245,8 +250,7 @@ impl Device {
             start: address,
             length: bytes,
             hca_va: address,
-            // SAFETY: the protection domain lives as long as its handle.
-            pd_handle: unsafe { pd.0.as_ref() }.handle,
+            pd_handle: pd.handle(),
             access_flags: access,
             ..Default::default()
         };
@@ -288,6 +292,12 @@ impl State {
 }
 
 impl Pd<'_> {
+    /// The kernel's number of it.
+    pub(crate) fn handle(&self) -> u32 {
+        // SAFETY: the protection domain lives as long as its handle.
+        unsafe { self.0.as_ref() }.handle
+    }
+
     /// Registers memory for local writes.
     pub(crate) fn reg_mr(&self, address: u64, bytes: usize) -> io::Result<Mr<'_>> {
         let pointer = std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0));

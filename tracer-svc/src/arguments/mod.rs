@@ -1,7 +1,7 @@
 //! What a failing call was asked to do: which arguments a hook reads, where a
 //! function takes them, and what the running kernel lets be read of them.
 //!
-//! The reading itself is `bpf/arguments.h`, by CO-RE. Here is what can be known
+//! The reading itself is `bpf/arguments.h` and what it includes, by CO-RE. Here is what can be known
 //! before anything fails: [`Places`] finds the arguments in the function's own
 //! prototype, and [`readable`] compares each member that the program reads with the
 //! module's types, so that what cannot be read is told and not guessed.
@@ -22,7 +22,7 @@ pub use readable::{Ids, Readable, readable, unseen};
 use serde::Deserialize;
 
 /// What a hook's records tell of the call's arguments. The numbers are those of
-/// `bpf/arguments.h`.
+/// `bpf/spec.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u32)]
@@ -42,13 +42,29 @@ pub enum Reading {
     CreateCq = 6,
     /// Port and GIDs of a path.
     AddressHandle = 7,
-    /// Opcode, status and syndrome of a firmware command.
+    /// Opcode, status and syndrome of a firmware command, from the buffers of mlx5 or
+    /// the arguments of mlx4.
     Command = 8,
+    /// The same of irdma: the major code is the status, the minor the syndrome.
+    CqpCommand = 9,
+    /// Opcode and status of a command of bnxt_re.
+    RcfwCommand = 10,
+    /// The same of mana.
+    GdmaCommand = 11,
+    /// As [`Reading::RegDmabufMr`], from the attributes of the ioctl method.
+    DmabufMethod = 12,
+    /// DEVX: opcode and type of the object, status and syndrome.
+    DevxCommand = 13,
+    /// DEVX: as [`Reading::RegMr`].
+    DevxUmem = 14,
+    /// As [`Reading::RegMr`] and [`Reading::RegDmabufMr`], from the attributes of the
+    /// ioctl method.
+    RegMrMethod = 15,
 }
 
 impl Reading {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 15] = [
         Self::ModifyQp,
         Self::RegMr,
         Self::RegDmabufMr,
@@ -57,8 +73,17 @@ impl Reading {
         Self::CreateCq,
         Self::AddressHandle,
         Self::Command,
+        Self::CqpCommand,
+        Self::RcfwCommand,
+        Self::GdmaCommand,
+        Self::DmabufMethod,
+        Self::DevxCommand,
+        Self::DevxUmem,
+        Self::RegMrMethod,
     ];
 }
 
+#[cfg(test)]
+mod synthetic;
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,11 @@ use super::Reading;
 
 /// Arguments that a reading needs at most: what fits into the program's constant.
 pub(super) const SLOTS: usize = 6;
-/// No argument: `NO_PLACE` of `bpf/arguments.h`, the largest of four bits.
+/// No argument: `NO_PLACE` of `bpf/spec.h`, the largest of four bits.
 const NO_PLACE: u32 = 15;
 
 /// An argument that a reading needs. Numbers of slots are those of
-/// `bpf/arguments.h`.
+/// `bpf/spec.h`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) number: usize,
@@ -78,11 +78,18 @@ impl Reading {
             Self::ModifyQp => QP,
             Self::RegMr => REG_MR,
             Self::RegDmabufMr => DMABUF,
-            Self::RegMrCommand => const { &[slot(0, Is::PointerTo("uverbs_attr_bundle"))] },
             Self::CreateQp => const { &[slot(0, Is::PointerTo("ib_qp_init_attr"))] },
             Self::CreateCq => const { &[slot(0, Is::PointerTo("ib_cq_init_attr"))] },
             Self::AddressHandle => PATH,
             Self::Command => COMMAND,
+            Self::CqpCommand => const { &[slot(0, Is::PointerTo("irdma_cqp_request"))] },
+            Self::RcfwCommand => const { &[slot(0, Is::PointerTo("bnxt_qplib_cmdqmsg"))] },
+            Self::GdmaCommand => const { &[slot(0, Is::Bytes("req")), slot(1, Is::Bytes("resp"))] },
+            Self::RegMrCommand
+            | Self::RegMrMethod
+            | Self::DmabufMethod
+            | Self::DevxCommand
+            | Self::DevxUmem => const { &[slot(0, Is::PointerTo("uverbs_attr_bundle"))] },
         }
     }
 }

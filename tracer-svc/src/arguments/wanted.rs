@@ -1,5 +1,5 @@
 //! What each reading tells, and which members of the kernel's structs it takes for
-//! that: the same as `bpf/arguments.h` does, member by member.
+//! that: the same as the headers of `bpf/` do, member by member.
 
 use super::Reading;
 
@@ -239,6 +239,117 @@ const FIRMWARE: &[Argument] = &[
     argument("syndrome", &[way(&[1], &[])]),
 ];
 
+const CQP_ANSWER: Member = ("irdma_cqp_request", "compl_info");
+const CQP_ERROR: Member = ("irdma_cqp_compl_info", "error");
+
+const CQP_COMMAND: &[Argument] = &[
+    argument(
+        "opcode",
+        &[way(
+            &[0],
+            &[("irdma_cqp_request", "info"), ("cqp_cmds_info", "cqp_cmd")],
+        )],
+    ),
+    argument(
+        "status",
+        &[way(
+            &[0],
+            &[
+                CQP_ANSWER,
+                CQP_ERROR,
+                ("irdma_cqp_compl_info", "maj_err_code"),
+            ],
+        )],
+    ),
+    argument(
+        "syndrome",
+        &[way(
+            &[0],
+            &[
+                CQP_ANSWER,
+                CQP_ERROR,
+                ("irdma_cqp_compl_info", "min_err_code"),
+            ],
+        )],
+    ),
+];
+
+const RCFW_COMMAND: &[Argument] = &[
+    argument(
+        "opcode",
+        &[way(
+            &[0],
+            &[("bnxt_qplib_cmdqmsg", "req"), ("cmdq_base", "opcode")],
+        )],
+    ),
+    argument(
+        "status",
+        &[way(
+            &[0],
+            &[("bnxt_qplib_cmdqmsg", "resp"), ("creq_qp_event", "status")],
+        )],
+    ),
+];
+
+const GDMA_COMMAND: &[Argument] = &[
+    argument(
+        "opcode",
+        &[way(
+            &[0],
+            &[("gdma_req_hdr", "req"), ("gdma_msg_hdr", "msg_type")],
+        )],
+    ),
+    argument("status", &[way(&[1], &[("gdma_resp_hdr", "status")])]),
+];
+
+/// An attribute of an ioctl method.
+const ATTRIBUTE: &[Way] = &[way(
+    &[0],
+    &[
+        ("uverbs_attr_bundle", "attr_present"),
+        ("uverbs_attr_bundle", "attrs"),
+        ("uverbs_attr", "ptr_attr"),
+        ("uverbs_ptr_attr", "data"),
+    ],
+)];
+
+const DMABUF_METHOD: &[Argument] = &[
+    argument("dmabuf_offset_bytes", ATTRIBUTE),
+    argument("length_bytes", ATTRIBUTE),
+    argument("access_flags", ATTRIBUTE),
+    argument("dmabuf_fd", ATTRIBUTE),
+];
+
+const DEVX_COMMAND: &[Argument] = &[
+    argument("opcode", ATTRIBUTE),
+    argument("object_type", ATTRIBUTE),
+    argument("status", ATTRIBUTE),
+    argument("syndrome", ATTRIBUTE),
+];
+
+/// Memory of the process or a dmabuf, from attributes.
+const REGION_METHOD: &[Argument] = &[
+    argument("address", ATTRIBUTE),
+    argument("length_bytes", ATTRIBUTE),
+    argument("access_flags", ATTRIBUTE),
+    argument(
+        "mapping",
+        &[way(
+            &[0],
+            &[
+                ("uverbs_attr_bundle", "attr_present"),
+                ("uverbs_attr_bundle", "attrs"),
+                ("uverbs_attr", "ptr_attr"),
+                ("uverbs_ptr_attr", "data"),
+                VM_FLAGS,
+                VM_FILE,
+            ],
+        )],
+    ),
+    argument("dmabuf_fd", ATTRIBUTE),
+    argument("dmabuf_offset_bytes", ATTRIBUTE),
+];
+
 impl Reading {
     /// All that its records may tell.
     pub(super) fn arguments(self) -> &'static [Argument] {
@@ -251,6 +362,12 @@ impl Reading {
             Self::CreateCq => CREATE_CQ,
             Self::AddressHandle => ADDRESS_HANDLE,
             Self::Command => FIRMWARE,
+            Self::CqpCommand => CQP_COMMAND,
+            Self::RcfwCommand => RCFW_COMMAND,
+            Self::GdmaCommand => GDMA_COMMAND,
+            Self::DmabufMethod => DMABUF_METHOD,
+            Self::DevxCommand => DEVX_COMMAND,
+            Self::DevxUmem | Self::RegMrMethod => REGION_METHOD,
         }
     }
 }

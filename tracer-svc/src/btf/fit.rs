@@ -84,7 +84,9 @@ pub(super) fn is_bits(
     let (_, found) = types.resolve(member.type_id)?;
     let encoding = u32_at(found.extra, 0);
     let (bits, offset) = (encoding & 0xff, encoding >> 16 & 0xff);
-    Ok(found.kind == Kind::Int && (bits != found.size_or_type * 8 || offset != 0))
+    // A size that no number has is none of our bits either.
+    let is_whole = found.size_or_type.checked_mul(8) == Some(bits);
+    Ok(found.kind == Kind::Int && (!is_whole || offset != 0))
 }
 
 fn compare(
@@ -106,8 +108,14 @@ fn compare(
             Err(Unfit::OtherKind)
         }
         Kind::Int | Kind::Enum if bytes > NUMBER_BYTES => Err(Unfit::Wide(bytes)),
-        Kind::Array if u32_at(ours.extra, 8) != u32_at(theirs.extra, 8) => {
-            Err(Unfit::Wide(u32_at(theirs.extra, 8)))
+        Kind::Array => {
+            let (ours, theirs) = (u32_at(ours.extra, 8), u32_at(theirs.extra, 8));
+            // Without a length it goes on behind the struct.
+            match theirs {
+                0 => Ok(()),
+                _ if ours == theirs => Ok(()),
+                _ => Err(Unfit::Wide(theirs)),
+            }
         }
         _ => Ok(()),
     })

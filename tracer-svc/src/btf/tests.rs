@@ -253,6 +253,20 @@ fn sample() -> Vec<u8> {
     module.writer().finish()
 }
 
+/// An integer of half the address space, which a random module had.
+#[test]
+fn a_size_that_no_number_has_is_no_panic() {
+    let mut out = Writer::default();
+    let name = out.string(b"number");
+    let number = out.add(name, Kind::Int, (0, false), 0x8000_0000, &[32 | 1 << 24]);
+    let (holder, member) = (out.string(b"holder"), out.string(b"member"));
+    let holder = out.add(holder, Kind::Struct, (1, false), 4, &[member, number, 0]);
+    let blob = Blob::parse(out.finish(), None).unwrap();
+    let types = Types::whole(&blob);
+    let found = fit((&types, holder), (&types, holder), "member").unwrap();
+    assert_eq!(found, Err(Unfit::Bits));
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {

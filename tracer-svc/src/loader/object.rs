@@ -211,3 +211,36 @@ impl From<BtfError> for FitError {
         fit_error(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::btf::{Blob, names_in};
+
+    /// mlx5_core, and the kernel itself, know none of the structs of ib_uverbs: whatever
+    /// is missing is left out of the records, and no reason to have none.
+    #[test]
+    fn a_module_may_lack_any_of_the_types() {
+        let template = Template::parse().unwrap();
+        let own = template.object.btf.as_ref().unwrap().to_bytes();
+        let own = Blob::parse(own, None).unwrap();
+        let types = Types::whole(&own);
+        let ids = types.locate(&names_in(&types).unwrap()).unwrap();
+        let fits = |ids: &BTreeMap<Vec<u8>, u32>| {
+            let bytes = cut(&types, ids.values().copied()).unwrap();
+            let target = Btf::parse(&bytes, Endianness::default()).unwrap();
+            template.object.clone().relocate_btf(&target)
+        };
+        fits(&ids).unwrap();
+        for name in ids.keys() {
+            let mut less = ids.clone();
+            less.remove(name);
+            if let Err(error) = fits(&less) {
+                panic!("without {}: {error:?}", String::from_utf8_lossy(name));
+            }
+        }
+        let kernel = |name: &[u8]| name == b"task_struct";
+        let only: BTreeMap<_, _> = ids.into_iter().filter(|(name, _)| kernel(name)).collect();
+        fits(&only).unwrap();
+    }
+}

@@ -55,6 +55,15 @@ pub const COMMAND_OFFSETS: [(&str, usize); 4] = [
     ("syndrome", 12),
 ];
 
+/// Offsets in `struct args_devx`.
+pub const DEVX_OFFSETS: [(&str, usize); 5] = [
+    ("present", 0),
+    ("opcode", 4),
+    ("object_type", 8),
+    ("status", 12),
+    ("syndrome", 16),
+];
+
 /// What a failing call was asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments {
@@ -68,6 +77,8 @@ pub enum Arguments {
     Create(CreateArguments),
     /// Of a firmware command.
     Command(CommandArguments),
+    /// Of an object that is made or changed past the verbs.
+    Devx(DevxArguments),
 }
 
 /// A queue pair and its path.
@@ -173,6 +184,19 @@ pub struct CommandArguments {
     pub syndrome: Option<u32>,
 }
 
+/// A DEVX command and its answer, in the device's own numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DevxArguments {
+    /// The command.
+    pub opcode: Option<u32>,
+    /// Type of the object, where the command makes a general one.
+    pub object_type: Option<u32>,
+    /// Absent where the firmware did not refuse the command.
+    pub status: Option<u32>,
+    /// What went wrong.
+    pub syndrome: Option<u32>,
+}
+
 /// The words as bytes, with the members that are there.
 struct Words {
     bytes: [u8; BYTES],
@@ -219,6 +243,7 @@ impl Record {
             ArgsKind::RegMr => Arguments::RegMr(reg_mr(&words)),
             ArgsKind::Create => Arguments::Create(create(&words)),
             ArgsKind::Command => Arguments::Command(command(&words)),
+            ArgsKind::Devx => Arguments::Devx(devx(&words)),
             ArgsKind::None | ArgsKind::AsyncEvent | ArgsKind::Other(_) => return None,
         })
     }
@@ -272,5 +297,15 @@ fn command(words: &Words) -> CommandArguments {
         opcode: number(1),
         status: number(2),
         syndrome: number(3),
+    }
+}
+
+fn devx(words: &Words) -> DevxArguments {
+    let number = |place| words.u32(&DEVX_OFFSETS, place);
+    DevxArguments {
+        opcode: number(1),
+        object_type: number(2),
+        status: number(3),
+        syndrome: number(4),
     }
 }

@@ -50,6 +50,7 @@ fn offsets_are_those_of_the_c_side() {
         ("args_reg_mr", &REG_MR_OFFSETS),
         ("args_create", &CREATE_OFFSETS),
         ("args_command", &COMMAND_OFFSETS),
+        ("args_devx", &DEVX_OFFSETS),
     ] {
         let (bytes, members) = &structs[name];
         assert!(*bytes <= ARG_WORDS * 8, "{name} does not fit into a record");
@@ -220,6 +221,15 @@ fn arguments_that_were_not_read_are_absent() {
         Some(Arguments::Command(CommandArguments {
             opcode: Some(0x500),
             ..CommandArguments::default()
+        }))
+    );
+    let record = with_arguments(7, &[(0, 1 << 1 | 1 << 2), (4, 0xa00), (8, 0x1f), (12, 9)]);
+    assert_eq!(
+        record.arguments(),
+        Some(Arguments::Devx(DevxArguments {
+            opcode: Some(0xa00),
+            object_type: Some(0x1f),
+            ..DevxArguments::default()
         }))
     );
     assert_eq!(with_arguments(0, &[]).arguments(), None);

@@ -7,6 +7,8 @@ use crate::record::ProbeId;
 
 use super::*;
 
+mod served;
+
 const CATALOGUE: &str = r#"
 not_drivers = ["ib_uverbs"]
 

@@ -17,8 +17,7 @@ pub(super) fn arguments_json(arguments: &wire::RecordArguments) -> Value {
         Some(Verb::AddressHandle(a)) => ("address_handle", address_handle(a)),
         Some(Verb::Create(a)) => ("create", create(a)),
         Some(Verb::FirmwareCommand(a)) => ("firmware_command", command(a)),
-        // No probe of this version reads them.
-        Some(Verb::Devx(_)) => return Value::Null,
+        Some(Verb::Devx(a)) => ("devx", devx(a)),
     };
     json!({ name: fields })
 }
@@ -101,6 +100,15 @@ fn create(a: &wire::CreateArguments) -> Value {
 fn command(a: &wire::FirmwareCommandArguments) -> Value {
     object([
         ("opcode", number(a.opcode)),
+        ("status", number(a.status)),
+        ("syndrome", number(a.syndrome)),
+    ])
+}
+
+fn devx(a: &wire::DevxArguments) -> Value {
+    object([
+        ("opcode", number(a.opcode)),
+        ("object_type", number(a.object_type)),
         ("status", number(a.status)),
         ("syndrome", number(a.syndrome)),
     ])

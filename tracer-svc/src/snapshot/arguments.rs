@@ -4,7 +4,8 @@ use rdmesh_proto::tracer::v1 as wire;
 use rdmesh_proto::tracer::v1::record_arguments::Verb;
 
 use crate::record::{
-    Arguments, CommandArguments, CreateArguments, Mapping, QpArguments, Record, RegMrArguments,
+    Arguments, CommandArguments, CreateArguments, DevxArguments, Mapping, QpArguments, Record,
+    RegMrArguments,
 };
 
 /// What a record says of its call; none where its probe reads nothing.
@@ -16,6 +17,7 @@ pub fn arguments(record: &Record) -> Option<wire::RecordArguments> {
         Arguments::RegMr(said) => Verb::RegMr(reg_mr(&said)),
         Arguments::Create(said) => Verb::Create(create(&said)),
         Arguments::Command(said) => Verb::FirmwareCommand(command(&said)),
+        Arguments::Devx(said) => Verb::Devx(devx(&said)),
     };
     Some(wire::RecordArguments { verb: Some(verb) })
 }
@@ -88,5 +90,18 @@ fn command(said: &CommandArguments) -> wire::FirmwareCommandArguments {
         opcode: said.opcode,
         status: said.status,
         syndrome: said.syndrome,
+        object_type: None,
+    }
+}
+
+fn devx(said: &DevxArguments) -> wire::DevxArguments {
+    wire::DevxArguments {
+        opcode: said.opcode,
+        object_type: said.object_type,
+        status: said.status,
+        syndrome: said.syndrome,
+        // Of memory there is a message of its own.
+        address: None,
+        length_bytes: None,
     }
 }

@@ -11,8 +11,10 @@ pub(super) fn command_failed(deciding: &Deciding<'_>, _: &Case) -> Option<Findin
     let chain = deciding.chain;
     let answer = chain.arguments.firmware.filter(|answer| answer.status != 0);
     if let Some(answer) = answer {
+        let object = answer.object_type.filter(|kind| *kind != 0);
+        let object = object.map_or_else(String::new, |kind| format!(" (object type {kind:#x})"));
         let line = format!(
-            "the firmware answered command {:#x} with status {:#x}, syndrome {:#x}",
+            "the firmware answered command {:#x}{object} with status {:#x}, syndrome {:#x}",
             answer.opcode, answer.status, answer.syndrome
         );
         return Some(Finding::new(VerdictClass::Firmware, Confidence::High).because(line));

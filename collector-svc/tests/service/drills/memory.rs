@@ -89,6 +89,7 @@ fn command(status: u32, syndrome: u32) -> Read {
         opcode: Some(0x200),
         status: Some(status),
         syndrome: Some(syndrome),
+        object_type: None,
     })
 }
 

@@ -238,18 +238,23 @@ fn a_restart_remembers_rates_ends_and_requests() {
     );
 }
 
-#[test]
-fn a_remembered_rate_that_the_port_no_longer_has_is_told() {
+/// What is kept after `vf1` was set to 10 Gbit/s.
+fn remembered() -> State {
     let mut before = control();
     before
         .apply(&rate("vf1", 10_000_000_000, None), start())
         .unwrap();
     let (wires, requests) = before.saved();
-    let state = State {
+    State {
         wires,
         requests,
         ..State::default()
-    };
+    }
+}
+
+#[test]
+fn a_remembered_rate_that_the_port_no_longer_has_is_told() {
+    let state = remembered();
     let mut facts = facts();
     facts[1].fastest_bps = 5_000_000_000;
     facts[1].configured = speed(1_000_000_000);
@@ -260,6 +265,21 @@ fn a_remembered_rate_that_the_port_no_longer_has_is_told() {
     };
     assert_eq!((reverted.wire, reverted.action), (1, "reverted"));
     assert!(reverted.why.contains("5000000000"), "{reverted:?}");
+}
+
+#[test]
+fn a_remembered_wire_that_is_not_configured_any_more_is_told() {
+    let state = remembered();
+    let mut facts = facts();
+    facts.remove(1);
+    let control = Control::new(facts, None, &state, start());
+    let gone: Vec<_> = control
+        .gone()
+        .iter()
+        .map(|w| (&*w.name, w.rate_bps))
+        .collect();
+    assert_eq!(gone, [("vf1", Some(10_000_000_000))]);
+    assert!(control.reverted().is_empty());
 }
 
 #[test]

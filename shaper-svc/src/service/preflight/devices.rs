@@ -48,6 +48,7 @@ pub(super) fn look(config: &ShaperConfig, root: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = devices.iter().filter_map(|d| behind(d, root)).collect();
     findings.extend(devices.iter().filter_map(|device| unknown_argument(device)));
     findings.extend(devices.iter().filter_map(|device| cut_frames(device, root)));
+    findings.extend(no_raw_sockets(devices, root));
     for wire in &config.wires {
         for port in [&wire.in_port, &wire.out_port] {
             findings.extend(no_port(wire, port, devices));
@@ -55,6 +56,24 @@ pub(super) fn look(config: &ShaperConfig, root: &Path) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// `CAP_NET_RAW`, as a bit of `CapEff` (`linux/capability.h`).
+const CAP_NET_RAW: u64 = 1 << 13;
+
+/// A packet socket takes a right.
+fn no_raw_sockets(devices: &[String], root: &Path) -> Option<Finding> {
+    devices
+        .iter()
+        .find(|device| name(device).starts_with(AF_PACKET))?;
+    let status = std::fs::read_to_string(root.join("proc/self/status")).ok()?;
+    let mut lines = status.lines();
+    let effective = lines.find_map(|line| line.strip_prefix("CapEff:"))?;
+    let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
+    (effective & CAP_NET_RAW == 0).then(|| {
+        let text = format!("{AF_PACKET} takes CAP_NET_RAW: run as root or as the unit does");
+        finding(Grade::Refused, text)
+    })
 }
 
 fn name(device: &str) -> &str {

@@ -1,5 +1,9 @@
 //! Where the service keeps its state and where it listens.
 
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rdmesh_services::server::ListenAddress;
@@ -7,6 +11,8 @@ use rustix::fs::{Access, access, statfs, statvfs};
 
 use super::{Finding, Grade, finding};
 use crate::config::ShaperConfig;
+use crate::service::locks::{lock_devices, lock_name, lock_state};
+use crate::service::start::agent_name;
 use crate::service::state::StateFiles;
 
 /// File systems of the kernel in which nobody makes a file, by their magic numbers
@@ -46,14 +52,21 @@ pub(super) fn state(config: &ShaperConfig, root: &Path) -> Finding {
         return refused(format!("{} takes no files", there.display()));
     }
     if let Err(why) = access(there, Access::WRITE_OK | Access::EXEC_OK) {
-        return refused(format!("{}: {why}", there.display()));
+        let text = format!(
+            "state_directory {told} cannot be written ({}: {why}): the service starts, refuses \
+             every change of a rate, and remembers nothing new over a restart",
+            there.display()
+        );
+        return finding(Grade::Doubtful, text);
     }
     if let Err(error) = StateFiles::at(&directory).load() {
         let text =
             format!("{error}; the service sets it aside and starts with the configured rates");
         return finding(Grade::Doubtful, text);
     }
-    if statvfs(there).is_ok_and(|system| system.f_bavail == 0) {
+    if statvfs(there)
+        .is_ok_and(|system| system.f_bavail == 0 || system.f_files > 0 && system.f_favail == 0)
+    {
         let text = format!(
             "there is no room in {told}: the service starts, and refuses every change of a rate"
         );
@@ -87,6 +100,53 @@ pub(super) fn listen(config: &ShaperConfig, root: &Path) -> Option<Finding> {
     Some(finding(Grade::Refused, text))
 }
 
+/// What somebody has that the service needs. It may be this very service, which runs: that
+/// is doubtful, and no reason not to start it anew.
+pub(super) fn in_use(config: &ShaperConfig) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let doubtful = |text: String| finding(Grade::Doubtful, text);
+    let locks = [
+        lock_state(&config.state_directory).map(drop),
+        agent_name(config).map_or(Ok(()), |name| lock_name(&name).map(drop)),
+        lock_devices(&config.dpdk.devices).map(drop),
+    ];
+    findings.extend(locks.into_iter().filter_map(Result::err).map(|error| {
+        doubtful(format!(
+            "{error}; nothing is wrong if it is this service that runs"
+        ))
+    }));
+    let address = &config.server.listen;
+    let taken = match address {
+        ListenAddress::Tcp(at) => TcpListener::bind(at).map(drop),
+        ListenAddress::Unix(path) => match path.symlink_metadata() {
+            Ok(meta) if !meta.file_type().is_socket() => {
+                let text = format!(
+                    "server.listen = {address}: {} is no socket; remove it first",
+                    path.display()
+                );
+                findings.push(finding(Grade::Refused, text));
+                return findings;
+            }
+            // A socket that nobody answers at is left from before, and is replaced.
+            Ok(_) if UnixStream::connect(path).is_ok() => Err(ErrorKind::AddrInUse.into()),
+            _ => Ok(()),
+        },
+    };
+    if let Err(error) = taken {
+        findings.push(match error.kind() {
+            ErrorKind::AddrInUse => doubtful(format!(
+                "server.listen = {address} is in use; nothing is wrong if it is this service that \
+                 runs"
+            )),
+            _ => finding(
+                Grade::Refused,
+                format!("server.listen = {address} cannot be listened on: {error}"),
+            ),
+        });
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +174,53 @@ mod tests {
         let found = at(&place.path().display().to_string());
         assert_eq!(found.grade, Grade::Doubtful);
         assert!(found.text.contains("sets it aside"), "{found:?}");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_no_reason_not_to_start() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("state.json");
+        // Also root may not write where nobody can: a file system that is read-only.
+        let found = at("/sys/fs/cgroup/../../kernel");
+        assert_eq!(found.grade, Grade::Refused, "{found:?}");
+        std::fs::create_dir(&file).unwrap();
+        let found = at(&place.path().display().to_string());
+        assert_eq!(found.grade, Grade::Doubtful, "{found:?}");
+        assert!(found.text.contains("no file"), "{found:?}");
+    }
+
+    #[test]
+    fn what_somebody_has_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = ShaperConfig {
+            name: format!("dpu-{}", std::process::id()),
+            state_directory: place.path().into(),
+            ..ShaperConfig::default()
+        };
+        config.server.listen = ListenAddress::Tcp(listener.local_addr().unwrap());
+        let _state = lock_state(place.path()).unwrap();
+        let _name = lock_name(&config.name).unwrap();
+        let grades = |config: &ShaperConfig| -> Vec<Grade> {
+            let found = in_use(config);
+            found.into_iter().map(|finding| finding.grade).collect()
+        };
+        assert_eq!(grades(&config), [Grade::Doubtful; 3]);
+        drop((listener, _state, _name));
+        assert_eq!(grades(&config), []);
+        config.server.listen = "192.0.2.1:7402".parse().unwrap();
+        assert_eq!(
+            grades(&config),
+            [Grade::Refused],
+            "no address of this machine"
+        );
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        config.server.listen = ListenAddress::Unix(file.clone());
+        assert_eq!(grades(&config), [Grade::Refused]);
+        std::fs::remove_file(&file).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&file).unwrap();
+        assert_eq!(grades(&config), [Grade::Doubtful]);
     }
 
     #[test]

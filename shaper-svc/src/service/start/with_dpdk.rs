@@ -76,6 +76,7 @@ pub fn start_data_path(
     let clock = TscClock::new(&eal);
     let links = routes.iter().map(|(_, link)| Arc::clone(link)).collect();
     let in_ports = routes.iter().map(|(route, _)| route.in_port).collect();
+    let out_ports = routes.iter().map(|(route, _)| route.out_port).collect();
     let join = spawn_poll(
         config,
         &eal,
@@ -87,6 +88,7 @@ pub fn start_data_path(
     Ok(DataPathHandle {
         links,
         in_ports,
+        out_ports,
         thread,
         clock: SharedClock::new(move || crate::datapath::Clock::now_ps(&clock)),
         memory_bytes: config.pool_bytes() + wire_bytes(config),
@@ -188,6 +190,21 @@ impl Ports for DpdkPorts {
         gone.or_else(|| self.devices.iter().find_map(removed))
     }
 
+    fn without_link(&self) -> Vec<usize> {
+        let is_down = |device: &Device| {
+            let mut behind = self.interfaces.iter();
+            // Drivers that sit on an interface do not look at its link.
+            match behind.find(|interface| interface.port == device.name()) {
+                Some(interface) => interface.link_is_down(),
+                None => device.link_is_down(),
+            }
+        };
+        let devices = self.devices.iter().enumerate();
+        devices
+            .filter_map(|(index, device)| is_down(device).then_some(index))
+            .collect()
+    }
+
     fn bypass_in_hardware(&self, wire: usize, bypass: bool) -> bool {
         let (Some((from, to)), Some(rule)) = (self.pairs.get(wire), self.rules.get(wire)) else {
             return false;
@@ -232,6 +249,16 @@ impl Interface {
     fn dropped(&self) -> u64 {
         let since = Device::kernel_drops(self.index);
         self.dropped.fetch_add(since, Ordering::Relaxed) + since
+    }
+
+    /// One that is set down has no carrier to be read.
+    fn link_is_down(&self) -> bool {
+        let carrier = std::fs::read_to_string(format!("/sys/class/net/{}/carrier", self.name));
+        match carrier {
+            Ok(carrier) => carrier.trim() == "0",
+            // Gone is told for itself.
+            Err(error) => error.kind() == std::io::ErrorKind::InvalidInput,
+        }
     }
 
     /// What is at hand of that name now is another interface if its index differs, or

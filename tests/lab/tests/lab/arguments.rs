@@ -49,10 +49,14 @@ fn case(scenario: &str, errno: i32, also: Value) -> Case {
     }
 }
 
-fn cases() -> Vec<Case> {
+fn cases(kernel: Kernel) -> Vec<Case> {
     let unmapped = json!({ "mapping": "none", "mapping_of_end": "none" });
     let anonymous = json!({ "mapping": "anonymous", "mapping_of_end": "anonymous" });
-    let mut all = vec![
+    let mut all = Vec::new();
+    if kernel == Kernel::V7_3 {
+        all.push(case("method-reg-mr-efault", EFAULT, unmapped.clone()));
+    }
+    all.extend([
         case("reg-mr-efault", EFAULT, unmapped.clone()),
         case("write-reg-mr-efault", EFAULT, unmapped.clone()),
         case("reg-mr-access", EINVAL, unmapped),
@@ -68,7 +72,7 @@ fn cases() -> Vec<Case> {
         case("create-qp-over-limits", EINVAL, json!({})),
         case("create-cq-over-limits", EINVAL, json!({})),
         case("create-ah-empty-gid", ENODATA, json!({})),
-    ];
+    ]);
     all.push(Case {
         limited: true,
         ..case("reg-mr-memlock", ENOMEM, anonymous)
@@ -107,6 +111,11 @@ fn fields(arguments: &tracer::RecordArguments) -> Map<String, Value> {
             ("access_flags", number(a.access_flags)),
             ("mapping", mapping(a.mapping())),
             ("mapping_of_end", mapping(a.mapping_of_end())),
+            ("dmabuf_fd", a.dmabuf_fd.map(Value::from)),
+            (
+                "dmabuf_offset_bytes",
+                a.dmabuf_offset_bytes.map(Value::from),
+            ),
         ],
         Some(Verb::ModifyQp(a)) => vec![
             ("qp_number", number(a.qp_number)),
@@ -294,7 +303,7 @@ async fn asked_is_told(kernel: Kernel) -> Result<()> {
     );
     let mut watch = watch(&host).await?;
     let mut jobs = Vec::new();
-    for (number, case) in cases().iter().enumerate() {
+    for (number, case) in cases(kernel).iter().enumerate() {
         let job = format!("asked-{number}");
         let exit = host
             .run_task(&Task::of(&job), exec(case), LIMIT)

@@ -6,6 +6,7 @@ use rdmesh_guest::{Command, Exec};
 use rdmesh_lab::host::Host;
 use rdmesh_lab::kernels::Kernel;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -56,13 +57,7 @@ pub(crate) async fn by_rules(host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// Loads every driver and looks what is attached.
-pub(crate) async fn to_every_driver(host: &Host, kernel: Kernel) -> Result<()> {
-    let drivers = vendors(kernel);
-    for driver in drivers {
-        let name = (*driver).to_owned();
-        host.done(Command::LoadModule { name }).await?;
-    }
+async fn probes(host: &Host) -> Result<Told> {
     let argv = ["/usr/bin/tracer-svc", "probes", "--output", "json"];
     let exec = Exec {
         argv: argv.map(str::to_owned).to_vec(),
@@ -70,7 +65,49 @@ pub(crate) async fn to_every_driver(host: &Host, kernel: Kernel) -> Result<()> {
     };
     let exit = host.run(exec, LIMIT).await?;
     ensure!(exit.code == Some(0), "{}", exit.stderr.to_lossy());
-    let told: Told = serde_json::from_str(&exit.stdout.to_lossy())?;
+    Ok(serde_json::from_str(&exit.stdout.to_lossy())?)
+}
+
+/// The logical hooks that one driver and the modules above it serve.
+fn served(told: &Told, driver: &str) -> BTreeSet<String> {
+    let counts = |row: &&Row| {
+        let of_driver = ["ib_core", "ib_uverbs", driver].contains(&row.module.as_str());
+        row.logical && row.state == "attached" && of_driver
+    };
+    let rows = told.probes.iter().filter(counts);
+    rows.map(|row| row.hook.clone()).collect()
+}
+
+/// Soft-RoCE has no dmabuf operation: one hook fewer, and the report says why.
+pub(crate) async fn to_rxe_alone(host: &Host) -> Result<()> {
+    let told = probes(host).await?;
+    ensure!(
+        (told.logical_attached, told.logical_total) == (12, 13),
+        "{}",
+        table(&told)
+    );
+    let served = served(&told, "rdma_rxe");
+    let unserved = |row: &&Row| row.logical && !served.contains(&row.hook);
+    for row in told.probes.iter().filter(unserved) {
+        ensure!(
+            row.hook == "driver.reg_dmabuf_mr"
+                && row.reason == "driver rdma_rxe has no operation reg_user_mr_dmabuf",
+            "{} is not served: {}",
+            row.hook,
+            row.reason
+        );
+    }
+    Ok(())
+}
+
+/// Loads every driver and looks what is attached.
+pub(crate) async fn to_every_driver(host: &Host, kernel: Kernel) -> Result<()> {
+    let drivers = vendors(kernel);
+    for driver in drivers {
+        let name = (*driver).to_owned();
+        host.done(Command::LoadModule { name }).await?;
+    }
+    let told = probes(host).await?;
     let table = table(&told);
     println!("{table}");
     ensure!(
@@ -79,6 +116,8 @@ pub(crate) async fn to_every_driver(host: &Host, kernel: Kernel) -> Result<()> {
         told.logical_attached,
         told.logical_total
     );
+    let of_mlx5 = served(&told, "mlx5_ib");
+    ensure!(of_mlx5.len() == 13, "with mlx5_ib alone: {of_mlx5:?}");
     for driver in drivers.iter().copied().chain(["rdma_rxe"]) {
         no_silence(&told, driver)?;
     }

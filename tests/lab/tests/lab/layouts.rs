@@ -1,4 +1,4 @@
-//! What records can tell on each kernel of the matrix, both processors and four
+//! What records can tell on each kernel of the matrix, both processors and five
 //! drivers: every member that the program reads is compared with the types of the
 //! modules. What a kernel does not have is named here, and nothing else.
 
@@ -46,7 +46,7 @@ fn on(machine: Machine) -> Result<()> {
     for kernel in Kernel::ALL {
         let image = kernels::fetch_for(kernel, machine, Progress::Quiet)?;
         let mut all = BTreeSet::new();
-        for driver in DRIVERS {
+        for driver in DRIVERS.into_iter().chain(["mana_ib"]) {
             if let Some(selection) = select::<Selection>(&image, driver)? {
                 all.append(&mut lines(&selection));
             }
@@ -63,6 +63,13 @@ fn on(machine: Machine) -> Result<()> {
              gid_index gid_type destination_gid\n",
             "mlx5_ib:mlx5_ib_reg_user_mr address length_bytes access_flags mapping\n",
             "mlx5_core:mlx5_cmd_exec opcode status syndrome\n",
+            "irdma:irdma_handle_cqp_op opcode status syndrome\n",
+            "mlx5_ib:mlx5_ib_handler_MLX5_IB_METHOD_DEVX_OBJ_CREATE opcode object_type status \
+             syndrome\n",
+            "mlx5_ib:mlx5_ib_handler_MLX5_IB_METHOD_DEVX_OBJ_MODIFY opcode object_type status \
+             syndrome\n",
+            "mlx5_ib:mlx5_ib_handler_MLX5_IB_METHOD_DEVX_UMEM_REG address length_bytes \
+             access_flags mapping dmabuf_fd dmabuf_offset_bytes\n",
         ] {
             ensure!(
                 text.contains(needed),

@@ -8,6 +8,7 @@ mod guest;
 mod layouts;
 mod odd;
 mod probes;
+mod reload;
 mod schedulers;
 mod select;
 mod selection;

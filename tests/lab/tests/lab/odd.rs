@@ -1,6 +1,7 @@
 //! What is odd about hosts and jobs is told or marked; nothing is lost and nothing is
 //! stored twice.
 
+use crate::reload;
 use anyhow::{Context, Result};
 use rdmesh_client::AttemptId;
 use rdmesh_client::jobs::{JobEnd, JobStart};
@@ -408,6 +409,7 @@ async fn a_tracer_ends_and_begins_again() -> Result<()> {
     assert_eq!(second.iter().map(|row| row.count).sum::<u64>(), 5);
     let first = rows(&lab, "job_id = 'first'").await?;
     assert_eq!(first.iter().map(|row| row.count).sum::<u64>(), 7);
+    reload::from_afar(&lab, &host).await.context("reload")?;
     budget_passed(&lab, &mut host).await.context("budget")
 }
 

@@ -52,10 +52,13 @@ impl Slurm {
     }
 
     fn job_is(&self, recorded: &str) -> Result<()> {
-        let recorded = Self::sources().join("recorded").join(recorded);
+        let recorded = fs::read_to_string(Self::sources().join("recorded").join(recorded))?;
+        // Its files are here, and not in somebody's home.
+        let here = self.directory.display();
+        let recorded = recorded.replace("/home/ada", &here.to_string());
         // Whole at once: the hook may be reading it.
         let next = self.directory.join("job.next");
-        fs::copy(recorded, &next)?;
+        fs::write(&next, recorded)?;
         fs::rename(next, self.directory.join("job"))?;
         Ok(())
     }
@@ -131,6 +134,8 @@ async fn slurm_tells_of_a_job_that_fails_and_reads_the_verdict() -> Result<()> {
     assert_eq!(hosts, ["gpu-01", "gpu-02"]);
 
     slurm.job_is("job-completing.txt")?;
+    let log = "gpu-01: ibv_reg_mr failed: Cannot allocate memory\n";
+    fs::write(slurm.directory.join("train-4711.out"), log)?;
     fs::write(slurm.directory.join("refuses.scontrol"), "")?;
     slurm.runs("epilog-failed.env").await?;
     slurm.job_is("job-failed.txt")?;
@@ -144,6 +149,11 @@ async fn slurm_tells_of_a_job_that_fails_and_reads_the_verdict() -> Result<()> {
     })
     .await
     .with_context(|| slurm.log())?;
+    let shown = lab.rdmesh(&["-o", "json", "job", "show", "4711/0"]).await?;
+    let shown: Value = serde_json::from_slice(&shown.stdout)?;
+    let logs = shown["logs"].as_array().context("logs")?;
+    assert_eq!(logs.len(), 1, "output and errors go to one file: {shown}");
+    assert_eq!(logs[0]["name"], "train-4711.out", "{shown}");
     let comment = "AdminComment=rdmesh 4711/0 cannot_tell: ";
     let asked: Vec<&str> = updates.lines().collect();
     assert!(
@@ -267,5 +277,114 @@ async fn kubernetes_pods_are_told_and_a_verdict_stands_beside_the_failed_one() -
     let group = job(&lab, "llama-7").await?.context("the group's job")?;
     assert_eq!(group["state"], "completed", "{group}");
     assert_eq!(group["ended_at"], "2026-11-30T07:21:00Z");
+    Ok(())
+}
+
+/// What came to the receiver of a webhook: its headers and its body.
+type Posts = tokio::sync::mpsc::UnboundedReceiver<(String, Value)>;
+
+/// Answers a post by each of `codes` in turn, and by the last one from then on.
+async fn receiver(codes: &'static [&'static str]) -> Result<(String, Posts)> {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/hooks/rdmesh", listener.local_addr()?);
+    let (told, posts) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut codes = codes.iter().copied();
+        let mut code = "500";
+        while let Ok((stream, _)) = listener.accept().await {
+            code = codes.next().unwrap_or(code);
+            let mut stream = BufReader::new(stream);
+            let mut headers = String::new();
+            while !headers.ends_with("\r\n\r\n") {
+                if stream.read_line(&mut headers).await? == 0 {
+                    break;
+                }
+            }
+            let length = headers
+                .lines()
+                .find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok())
+                .unwrap_or(0);
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).await?;
+            let answer = format!("HTTP/1.1 {code} told\r\nContent-Length: 0\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await?;
+            // The test may have all that it waits for.
+            let _ = told.send((headers, serde_json::from_slice(&body)?));
+        }
+        anyhow::Ok(())
+    });
+    Ok((url, posts))
+}
+
+/// Looks once for failed attempts, as a timer would have it; what it said.
+async fn posts_to(lab: &Lab, url: &str) -> Result<String> {
+    let directory = lab.directory().join("webhook");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/webhook/rdmesh-webhook");
+    let rdmesh = programs::find("rdmesh")?;
+    let rdmesh = rdmesh.parent().context("a folder")?.display();
+    let output = tokio::process::Command::new(script)
+        .arg(url)
+        .env_clear()
+        .env("PATH", format!("{rdmesh}:/usr/bin:/bin"))
+        .env("RDMESH_COLLECTOR", lab.collector().address())
+        .env("RDMESH_WEBHOOK_STATE", directory.join("state"))
+        .env("RDMESH_WEBHOOK_HEADERS", directory.join("headers"))
+        .env("RDMESH_WEBHOOK_EVERY", "0")
+        .env("RDMESH_SETTLE_SECONDS", "0")
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    anyhow::ensure!(output.status.success(), "{said}");
+    Ok(said)
+}
+
+async fn fails(lab: &Lab, job: &str) -> Result<()> {
+    for told in [
+        &["job", "start", job, "--host=gpu-01"][..],
+        &["job", "end", job, "--state=failed", "--exit-code=1"],
+    ] {
+        let output = lab.rdmesh(told).await?;
+        anyhow::ensure!(output.status.success(), "{output:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_webhook_gets_each_verdict_once_also_when_it_was_away() -> Result<()> {
+    let lab = Lab::start(Progress::Quiet).await?;
+    let directory = lab.directory().join("webhook");
+    fs::create_dir(&directory)?;
+    fs::write(directory.join("headers"), "Authorization: Bearer letmein\n")?;
+    let (url, mut posts) = receiver(&["503", "204"]).await?;
+    fails(&lab, "before").await?;
+    assert_eq!(posts_to(&lab, &url).await?, "");
+    assert!(
+        posts.try_recv().is_err(),
+        "what failed before the first run"
+    );
+
+    fails(&lab, "it's \"odd\"").await?;
+    let said = posts_to(&lab, &url).await?;
+    assert!(
+        said.contains("503") && said.contains("tried again"),
+        "{said}"
+    );
+    let (_, refused) = posts.recv().await.context("a post")?;
+    assert_eq!(posts_to(&lab, &url).await?, "");
+    let (headers, told) = posts.recv().await.context("a second post")?;
+    assert!(headers.starts_with("POST /hooks/rdmesh "), "{headers}");
+    assert!(
+        headers.contains("Authorization: Bearer letmein"),
+        "{headers}"
+    );
+    assert_eq!(told["job"]["attempt"]["job_id"], "it's \"odd\"", "{told}");
+    assert_eq!(told, refused);
+    let text = told["text"].as_str().context("text")?;
+    assert!(text.starts_with("it's \"odd\"/0"), "{text}");
+    assert!(text.contains(told["summary"].as_str().context("summary")?));
+
+    assert_eq!(posts_to(&lab, &url).await?, "");
+    assert!(posts.try_recv().is_err(), "it is posted once");
     Ok(())
 }

@@ -183,13 +183,6 @@ const BESIDE_THE_RULES: [(&str, &str); 1] = [(
     "what ib_resolve_eth_dmac waits in; the latter is a copy that fexit cannot hook",
 )];
 
-/// What the rules choose of the thirteen and the shipped catalogue does not hook
-/// yet. The list may only become shorter.
-const NOT_IN_THE_CATALOGUE: [(&str, &str); 1] = [
-    // The catalogue hooks ib_umem_get_desc, which create_cq passes by.
-    ("7.3", "ib_core:__ib_umem_get_va"),
-];
-
 /// `tracer-svc/src/catalogue/hooks.toml`, as far as it matters here.
 #[derive(Debug, Deserialize)]
 struct Catalogue {
@@ -261,11 +254,8 @@ fn the_shipped_catalogue_is_what_the_rules_choose() -> Result<()> {
                     .any(|o| *function == format!("mlx5_ib:mlx5_ib_{o}"));
                 by_name || by_operation
             });
-            let known = NOT_IN_THE_CATALOGUE.iter().any(|(series, f)| {
-                *series == kernel.series() && hook.functions.iter().any(|x| x == f)
-            });
             ensure!(
-                served || known,
+                served,
                 "{}: {hook:?} is not in the catalogue",
                 selection.release
             );

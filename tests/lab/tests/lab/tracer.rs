@@ -174,6 +174,7 @@ async fn every_chain(kernel: Kernel) -> Result<()> {
 
     host.kill(watch.pid, SIGINT).await?;
     assert_eq!(host.wait(watch.pid, LIMIT).await?.code, Some(0));
+    attached::to_rxe_alone(&host).await.context("rxe alone")?;
     attached::by_rules(&host).await.context("by rules")?;
     attached::to_every_driver(&host, kernel)
         .await

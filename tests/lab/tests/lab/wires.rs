@@ -450,6 +450,10 @@ async fn two_shapers_of_a_host_are_kept_apart() -> Result<()> {
     let set = parts.json(&["wire", "set", &format!("{two}/w0"), "3mbit"])?;
     assert_eq!(set["wire"]["rate_bps"], 3_000_000);
     assert_eq!(set["shaper_host"], two.as_str());
+    let unknown = parts.rdmesh(&["wire", "list", "--wire", "nope"])?;
+    let said = String::from_utf8_lossy(&unknown.stdout).into_owned();
+    assert_eq!(unknown.status.code(), Some(4), "{said}");
+    assert!(said.contains("No wire has that name"), "{said}");
     let list = parts.json(&["wire", "list", "--host", "gpu-01", "--wire", "w0"])?;
     let rates: Vec<_> = list["wires"]
         .as_array()
