@@ -35,7 +35,7 @@ demo:
 # for others they are counted as skipped.
 ROOT_ONLY := binary(veth)
 # Tests of minutes: make probes.
-LONG := package(rdmesh-lab) & binary(long) & not test(forks_on_6_12)
+LONG := package(rdmesh-lab) & binary(long)
 CONFINED_UID = $(shell unshare -U -r -n -m mount -t tmpfs tmpfs /run 2>/dev/null || id -u)
 # The binaries are built together with the tests: alone they would be built with other features
 # of the libraries, and most of the workspace twice.
@@ -63,10 +63,12 @@ bench: build
 	@tests/setup.sh bench
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
 
-# Baselines of good calls on each kernel, some minutes.
-probes: build
+# Baselines of good calls: every scenario on every kernel, some minutes. make test has two
+# scenarios of them on one kernel.
+probes: setup
+	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
-	    -E 'package(rdmesh-lab) & binary(long)'
+	    -E '$(LONG)'
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:

@@ -1,3 +1,3 @@
-//! Tests on real kernels that take minutes: `make probes` runs them all, `make test` one.
+//! Tests on real kernels that take minutes: `make probes` runs them.
 
 mod forks;
