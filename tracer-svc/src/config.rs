@@ -76,12 +76,17 @@ pub struct ProbesConfig {
 pub struct BaselineConfig {
     /// Where baselines are kept; made with the first one.
     pub directory: PathBuf,
+    /// Whether the tracer opens windows by itself when the collector leases it one: to
+    /// record good calls where the fleet has no baseline, and to capture each new kind of
+    /// failing call.
+    pub automatic: bool,
 }
 
 impl Default for BaselineConfig {
     fn default() -> Self {
         Self {
             directory: "/var/lib/rdmesh/tracer/baselines".into(),
+            automatic: false,
         }
     }
 }

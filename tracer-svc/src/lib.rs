@@ -6,6 +6,7 @@
 //! kernel when it ends, however it ends.
 
 pub mod arguments;
+pub mod automatic;
 pub mod baseline;
 pub mod btf;
 pub mod catalogue;

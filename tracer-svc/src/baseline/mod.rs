@@ -9,11 +9,13 @@
 //! Pure: moments in, traces and trees out. It never says why a call failed.
 
 mod fork;
+mod shown;
 mod signature;
 mod trace;
 mod tree;
 
 pub use fork::{Fork, fork};
+pub use shown::shows;
 pub use signature::{Signature, signature};
 pub use trace::{MAX_DEPTH, Moment, Outcome, Step, Trace, Watched, Weaver, What};
 pub use tree::{Added, GOOD_WITHIN_NS, Key, Node, SCHEMA, Tree, TreeError};

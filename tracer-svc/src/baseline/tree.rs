@@ -191,8 +191,16 @@ impl Tree {
             return Err(TreeError::Schema(version.schema));
         }
         let tree: Self = serde_json::from_slice(bytes).map_err(json)?;
-        tree.check()?;
-        Ok(tree)
+        tree.checked()
+    }
+
+    /// The same, when it says what a recording can have.
+    ///
+    /// # Errors
+    /// [`TreeError::Content`].
+    pub fn checked(self) -> Result<Self, TreeError> {
+        self.check()?;
+        Ok(self)
     }
 
     fn check(&self) -> Result<(), TreeError> {

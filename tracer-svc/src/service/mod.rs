@@ -8,6 +8,7 @@ mod feed;
 mod figures;
 mod grpc;
 mod kernel;
+mod offering;
 mod orders;
 mod pipeline;
 mod probe_report;

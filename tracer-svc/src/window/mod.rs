@@ -5,6 +5,7 @@
 //! with its time, with whoever asked for it, with the tracer, or when modules are to be
 //! let go. Nothing of it stays in the kernel.
 
+pub(crate) mod contract;
 mod gate;
 mod shelf;
 mod watch;
@@ -59,6 +60,9 @@ pub struct Ask {
     pub driver: Option<String>,
     /// How long.
     pub seconds: u32,
+    /// Of a comparison: baselines of this kernel and driver to lay calls beside; none:
+    /// those that the host keeps.
+    pub beside: Vec<Tree>,
 }
 
 /// How a window stands.
@@ -292,6 +296,12 @@ impl Windows {
             gate: Gate::default(),
             ending,
         }
+    }
+
+    /// The kernel, as `uname -r` tells it.
+    #[must_use]
+    pub fn release(&self) -> String {
+        self.field.release()
     }
 
     /// The baselines that are kept.

@@ -15,6 +15,7 @@ fn ask(purpose: Purpose, seconds: u32) -> Ask {
         verbs: vec!["reg_mr".to_owned()],
         driver: None,
         seconds,
+        beside: Vec::new(),
     }
 }
 

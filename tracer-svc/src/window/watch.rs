@@ -193,17 +193,22 @@ impl Window {
 
     /// The driver and the trees that failing calls are laid beside.
     fn known(&self, release: &str) -> Result<(String, BTreeMap<String, Tree>), WindowError> {
-        let all = self.shelf.all()?;
-        for damaged in &all.damaged {
-            tracing::warn!(damaged, "a baseline was set aside");
-        }
+        let all = if self.ask.beside.is_empty() {
+            let kept = self.shelf.all()?;
+            for damaged in &kept.damaged {
+                tracing::warn!(damaged, "a baseline was set aside");
+            }
+            kept.trees
+        } else {
+            self.ask.beside.clone()
+        };
         let of_kernel = |tree: &Tree| tree.kernel == release;
         let wanted = |tree: &Tree| {
             let (driver, verbs) = (&self.ask.driver, &self.ask.verbs);
             driver.as_ref().is_none_or(|d| *d == tree.driver)
                 && (verbs.is_empty() || verbs.contains(&tree.verb))
         };
-        let mut trees: Vec<Tree> = all.trees.into_iter().filter(of_kernel).collect();
+        let mut trees: Vec<Tree> = all.into_iter().filter(of_kernel).collect();
         trees.retain(wanted);
         let drivers: BTreeSet<&String> = trees.iter().map(|tree| &tree.driver).collect();
         if drivers.len() > 1 {
