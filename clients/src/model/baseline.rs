@@ -1,9 +1,10 @@
 //! Baselines of good calls, and where failing ones part from them.
 
+use rdmesh_proto::collector::v1::CapturedFork as WireCaptured;
 use rdmesh_proto::tracer::v1 as wire;
 use serde::Serialize;
 
-use super::{moment, text, wire_enum};
+use super::{moment, moment_or_mark, text, wire_enum};
 use crate::error::ClientError;
 use crate::moment::Moment;
 use crate::tracer::TracerError;
@@ -142,6 +143,46 @@ pub struct Fork {
     pub not_reached: Vec<String>,
     /// The failing call.
     pub trace: Vec<TraceStep>,
+}
+
+/// Where a call like the one that decided leaves good ones, as automatic mode captured it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CapturedFork {
+    /// What was seen.
+    #[serde(flatten)]
+    pub fork: Fork,
+    /// Where it was captured: not always a host of the attempt.
+    pub host: String,
+    /// Its kernel.
+    pub kernel_release: String,
+    /// Module of the RDMA driver.
+    pub driver: String,
+    /// The host that recorded the good calls.
+    pub baseline_host: String,
+    /// When.
+    pub baseline_recorded_at: Option<Moment>,
+}
+
+impl CapturedFork {
+    /// What the collector told; `odd` gets a mark where it cannot be read.
+    pub(crate) fn told(told: WireCaptured, odd: &mut Vec<String>) -> Option<CapturedFork> {
+        let at = told.baseline_recorded_at;
+        let recorded_at = moment_or_mark(odd, "captured.baseline_recorded_at", at);
+        match told.fork.map(Fork::try_from)? {
+            Ok(fork) => Some(CapturedFork {
+                fork,
+                host: told.host,
+                kernel_release: told.kernel_release,
+                driver: told.driver,
+                baseline_host: told.baseline_host,
+                baseline_recorded_at: recorded_at,
+            }),
+            Err(error) => {
+                odd.push(format!("captured: {error}"));
+                None
+            }
+        }
+    }
 }
 
 impl From<wire::WindowProgress> for WindowProgress {

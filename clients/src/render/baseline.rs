@@ -2,7 +2,7 @@
 
 use rdmesh_client::Moment;
 use rdmesh_client::model::baseline::{
-    Baseline, BaselineNode, Baselines, Fork, ReturnCount, WindowPhase, WindowProgress,
+    Baseline, BaselineNode, Baselines, CapturedFork, Fork, ReturnCount, WindowPhase, WindowProgress,
 };
 
 use super::printable::printable;
@@ -183,23 +183,11 @@ pub(crate) fn fork(fork: &Fork, style: &Style) -> String {
         fork.tgid
     );
     let mut out = style.paint(Ink::Bad, &head) + "\n";
-    let place = match fork.depth {
-        0 => "the entry point".to_owned(),
-        depth => format!("depth {depth}"),
-    };
-    let usually = if fork.good_calls == 0 {
-        "no good call of this entry point is recorded".to_owned()
-    } else if fork.usual.is_empty() {
-        format!("none of {} good calls calls it there", fork.good_calls)
-    } else {
-        format!("usually {}", counts(&fork.usual))
-    };
-    let leaves = format!(
-        "{} ({place}): returned {}, {usually}",
-        printable(&fork.function),
-        printable(&fork.errno_name)
-    );
-    out.push_str(&wrap(&leaves, "  leaves good calls at ", columns));
+    out.push_str(&wrap(
+        &printable(&place(fork)),
+        "  leaves good calls at ",
+        columns,
+    ));
     if let Some(newly) = &fork.called_newly {
         let text = format!("{}, which good calls do not call there", printable(newly));
         out.push_str(&wrap(&text, "  it called ", columns));
@@ -213,6 +201,53 @@ pub(crate) fn fork(fork: &Fork, style: &Style) -> String {
     out.push_str(&wrap(&way.join(" > "), "  way: ", columns));
     out.push('\n');
     out
+}
+
+/// Where, what it returned, and what good calls return there. Not escaped.
+fn place(fork: &Fork) -> String {
+    let depth = match fork.depth {
+        0 => "the entry point".to_owned(),
+        depth => format!("depth {depth}"),
+    };
+    let usually = if fork.good_calls == 0 {
+        "no good call of this entry point is recorded".to_owned()
+    } else if fork.usual.is_empty() {
+        format!("none of {} good calls calls it there", fork.good_calls)
+    } else {
+        let each = fork
+            .usual
+            .iter()
+            .map(|r| format!("{} {}", r.outcome, r.count));
+        format!("usually {}", each.collect::<Vec<_>>().join(", "))
+    };
+    let Fork {
+        function,
+        errno_name,
+        ..
+    } = fork;
+    format!("{function} ({depth}): returned {errno_name}, {usually}")
+}
+
+/// The line of a diagnosis. Not escaped.
+pub(crate) fn left(captured: &CapturedFork) -> String {
+    let CapturedFork {
+        fork,
+        host,
+        kernel_release,
+        driver,
+        baseline_host,
+        ..
+    } = captured;
+    let recorded = match captured.baseline_recorded_at {
+        Some(at) => format!(", recorded {}", at.to_seconds_text()),
+        None => String::new(),
+    };
+    format!(
+        "left at {}; captured on {host}, beside the {} baseline of {baseline_host} ({driver} on \
+         {kernel_release}{recorded})",
+        place(fork),
+        fork.verb
+    )
 }
 
 /// The sums of a comparison.
