@@ -3,7 +3,11 @@
 #   make demo          a real kernel failure, traced, joined with its job, explained
 #   make test          all tests
 #
+<<<<<<< HEAD
 # and for those who work on rdmesh: lint, fuzz, bench, drills, dpdk24, fresh-check, clean.
+=======
+# and for those who work on rdmesh: lint, fuzz, bench, probes, dpdk24, fresh-check, clean.
+>>>>>>> go
 
 SHELL := /bin/bash
 CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
@@ -11,7 +15,11 @@ CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
 export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
 BIN := target/release
 
+<<<<<<< HEAD
 .PHONY: help setup build demo test lint fmt fuzz bench drills dpdk24 fresh-check clean
+=======
+.PHONY: help setup build demo test lint fmt fuzz bench probes dpdk24 fresh-check clean
+>>>>>>> go
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
@@ -34,13 +42,15 @@ demo:
 # The shaper's tests on network namespaces need root, or a user who may make namespaces;
 # for others they are counted as skipped.
 ROOT_ONLY := binary(veth)
+# Tests of minutes: make probes.
+LONG := package(rdmesh-lab) & binary(long)
 CONFINED_UID = $(shell unshare -U -r -n -m mount -t tmpfs tmpfs /run 2>/dev/null || id -u)
 # The binaries are built together with the tests: alone they would be built with other features
 # of the libraries, and most of the workspace twice.
 test: setup
 	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
-	    $(if $(TESTS),$(TESTS),$(if $(filter-out 0,$(CONFINED_UID)),-E 'not $(ROOT_ONLY)'))
+	    $(if $(TESTS),$(TESTS),-E 'not ($(LONG))$(if $(filter-out 0,$(CONFINED_UID)), and not $(ROOT_ONLY))')
 
 lint: 
 	@tests/setup.sh lint
@@ -61,9 +71,18 @@ bench: build
 	@tests/setup.sh bench
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
 
+<<<<<<< HEAD
 # Attempts whose cause is known by construction, and the table of causes and verdicts.
 drills:
 	@$(MAKE) --no-print-directory test TESTS='--no-capture -E "test(every_drill_has_its_cause)"'
+=======
+# Baselines of good calls: every scenario on every kernel, some minutes. make test has two
+# scenarios of them on one kernel.
+probes: setup
+	cargo build --release --locked --workspace --bins --tests
+	cargo nextest run --release --locked --workspace --no-fail-fast \
+	    -E '$(LONG)'
+>>>>>>> go
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:

@@ -23,6 +23,7 @@ fn main() {
     // A test builds the readers with it as an ordinary program.
     println!("cargo:rustc-env=RDMESH_CLANG_FOUND={clang}");
     compile(&clang, arch, "bpf/probes.bpf.c", &out.join("probes.o"));
+    compile(&clang, arch, "bpf/wide.bpf.c", &out.join("wide.o"));
     compile(&clang, arch, "bpf/layout.c", &out.join("layout.o"));
 }
 

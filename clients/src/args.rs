@@ -23,8 +23,8 @@ Exit codes:
   1  the collector failed or refused, a file could not be read, or the answer not written
   2  wrong usage, or the collector refuses a value
   3  the collector cannot tell what broke the job (diagnose), or has no advice
-  4  the job, host or wire is not known
-  5  no collector answers (with --shaper: no shaper), or not in time
+  4  the job, host, wire or baseline is not known
+  5  no collector answers (with --shaper: no shaper; baseline: no tracer), or not in time
 
 Example:
   rdmesh diagnose 4711";
@@ -145,6 +145,9 @@ pub(crate) enum Command {
     Precursors(command::incidents::PrecursorsArgs),
     /// Show which kernel functions a host watches, and why others not
     Probes(command::probes::ProbesArgs),
+    /// Record what good calls do on a host, and say where failing ones leave them
+    #[command(subcommand)]
+    Baseline(command::baseline::BaselineCommand),
     /// Show every agent, the unhealthy first
     Fleet(command::fleet::FleetArgs),
     /// List, watch, compare and change shaped wires

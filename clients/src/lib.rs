@@ -5,6 +5,7 @@
 //! collector's, and this crate only carries them.
 
 pub mod attempt;
+pub mod baselines;
 pub mod client;
 mod direct;
 pub mod endpoint;

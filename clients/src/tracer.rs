@@ -1,5 +1,5 @@
-//! One tracer, told itself to let a kernel module go and to come back: a change on one
-//! host, which the collector has no part in.
+//! One tracer, asked itself: for what only its host knows, or to let a kernel module go and
+//! to come back. The collector has no part in either.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest, ProbeReport};
 use serde::Serialize;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 
-use crate::client::Client;
+use crate::client::{Client, MAX_ANSWER_BYTES};
 use crate::direct::{DialError, dial};
 use crate::endpoint::AddressError;
 use crate::error::{ClientError, innermost};
@@ -17,6 +17,10 @@ use crate::model::agent::AgentKind;
 
 /// The tracer's port.
 pub const TRACER_PORT: u16 = 7401;
+
+/// Longest silence of a window that is open: following the calls through the module files
+/// may take 60 s, and attaching the functions one by one some tens.
+const LONGEST_SILENCE: Duration = Duration::from_secs(150);
 
 /// What is asked of a tracer. A module of none means all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +52,13 @@ pub struct Done {
 #[derive(Debug, thiserror::Error)]
 pub enum TracerError {
     /// The text is no address.
-    #[error(transparent)]
-    Address(#[from] AddressError),
+    #[error("{text:?} is no address of a tracer: {reason}; write HOST, HOST:PORT or unix:/PATH")]
+    Address {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The collector does not know where the tracer can be dialled.
     #[error("the tracer of {host} does not say where it can be dialled")]
     NoAddress {
@@ -73,7 +82,7 @@ pub enum TracerError {
         limit: Duration,
     },
     /// What answers there does not know a tracer's calls.
-    #[error("what answers at {address} is no tracer")]
+    #[error("what answers at {address} is no tracer, or one before 0.2")]
     NoTracer {
         /// Who was asked.
         address: String,
@@ -86,6 +95,22 @@ pub enum TracerError {
         /// Its words.
         reason: String,
     },
+    /// It keeps no such baseline.
+    #[error("the tracer at {address} has no baseline of {verb}")]
+    NoBaseline {
+        /// Who was asked.
+        address: String,
+        /// The verb.
+        verb: String,
+    },
+    /// The answer breaks the wire contract.
+    #[error("the tracer's answer cannot be read: {field}: {reason}")]
+    BadAnswer {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl TracerError {
@@ -93,14 +118,17 @@ impl TracerError {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
-            TracerError::Address(_) => "address",
+            TracerError::Address { .. } => "address",
             TracerError::NoAddress { .. } => "no_address",
             TracerError::Unreachable { .. } => "unreachable",
             TracerError::Timeout { .. } => "timeout",
             TracerError::NoTracer { .. } => "unsupported",
+            TracerError::NoBaseline { .. } => "not_found",
+            TracerError::BadAnswer { .. } => "bad_answer",
             TracerError::Refused { code, .. } => match code {
                 Code::NotFound => "not_found",
                 Code::InvalidArgument => "invalid_argument",
+                Code::ResourceExhausted | Code::Unavailable => "busy",
                 _ => "refused",
             },
         }
@@ -116,21 +144,30 @@ impl TracerError {
             ),
             TracerError::Unreachable { .. } => format!(
                 "does tracer-svc run there, and listen for others than its own host? [server] \
-                 listen in its tracer.toml says so: --tracer HOST:{TRACER_PORT} or \
-                 --tracer unix:/PATH; on the host itself: `tracer-svc detach`"
+                 listen in its tracer.toml says so: HOST:{TRACER_PORT} or unix:/PATH; to detach on \
+                 the host itself: `tracer-svc detach`"
             ),
             TracerError::Timeout { .. } => {
-                "whether it was done is not known: the order can be given again".to_owned()
+                "an order may have been done all the same, and can be given again; the tracer's \
+                 log tells"
+                    .to_owned()
             }
             TracerError::NoTracer { .. } => format!(
                 "a tracer listens on port {TRACER_PORT} unless its tracer.toml says otherwise"
             ),
-            TracerError::Address(_) | TracerError::Refused { .. } => String::new(),
+            TracerError::NoBaseline { verb, .. } => {
+                format!("record one while good calls are made: rdmesh baseline record HOST {verb}")
+            }
+            TracerError::BadAnswer { .. } => format!(
+                "is the tracer older or newer than this program ({})? Update the older one",
+                env!("CARGO_PKG_VERSION")
+            ),
+            TracerError::Address { .. } | TracerError::Refused { .. } => String::new(),
         }
     }
 }
 
-/// A connection to one tracer.
+/// A connection to one tracer. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TracerClient {
     channel: Channel,
@@ -151,11 +188,23 @@ impl TracerClient {
                 address,
                 call_timeout,
             }),
-            Err(DialError::Address(error)) => Err(error.into()),
+            Err(DialError::Address(error)) => Err(TracerError::Address {
+                text: text.to_owned(),
+                reason: match error {
+                    AddressError::Text { reason, .. } => reason.to_owned(),
+                    AddressError::File { reason, .. } => reason,
+                },
+            }),
             Err(DialError::Unreachable { address, reason }) => {
                 Err(TracerError::Unreachable { address, reason })
             }
         }
+    }
+
+    /// Where it is connected.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// Gives an order; `host` is how the answer names the tracer.
@@ -164,7 +213,7 @@ impl TracerClient {
     /// [`TracerError`]: a module in which nothing is hooked is a refusal with
     /// [`Code::NotFound`].
     pub async fn order(&self, host: &str, order: &Order) -> Result<Done, TracerError> {
-        let mut tracer = TracerServiceClient::new(self.channel.clone());
+        let mut tracer = self.service();
         let name = |module: &Option<String>| module.clone().unwrap_or_default();
         let done = |module: &Option<String>, report: Option<ProbeReport>| {
             let report = report.unwrap_or_default();
@@ -199,18 +248,38 @@ impl TracerClient {
         }
     }
 
+    pub(crate) fn service(&self) -> TracerServiceClient<Channel> {
+        TracerServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
     /// Asks once, within the deadline.
-    async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, TracerError> {
         match tokio::time::timeout(self.call_timeout, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.refused(&status)),
-            Err(_) => Err(TracerError::Timeout {
-                address: self.address.clone(),
-                limit: self.call_timeout,
-            }),
+            Err(_) => Err(self.timeout(self.call_timeout)),
+        }
+    }
+
+    /// The next word of a window; none when it is over.
+    pub(crate) async fn next<T>(
+        &self,
+        stream: &mut Streaming<T>,
+    ) -> Result<Option<T>, TracerError> {
+        match tokio::time::timeout(LONGEST_SILENCE, stream.message()).await {
+            Ok(Ok(next)) => Ok(next),
+            Ok(Err(status)) => Err(self.refused(&status)),
+            Err(_) => Err(self.timeout(LONGEST_SILENCE)),
+        }
+    }
+
+    fn timeout(&self, limit: Duration) -> TracerError {
+        TracerError::Timeout {
+            address: self.address.clone(),
+            limit,
         }
     }
 
@@ -260,6 +329,20 @@ mod tests {
         };
         assert_eq!(kind(Code::NotFound), "not_found");
         assert_eq!(kind(Code::InvalidArgument), "invalid_argument");
+        assert_eq!(kind(Code::ResourceExhausted), "busy");
         assert_eq!(kind(Code::FailedPrecondition), "refused");
+    }
+
+    #[tokio::test]
+    async fn a_text_that_is_no_address_is_told_as_it_was_written() {
+        let error = TracerClient::connect("a b", Duration::from_secs(1))
+            .await
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("\"a b\" is no address of a tracer"),
+            "{text}"
+        );
+        assert!(!text.contains("collector"), "{text}");
     }
 }

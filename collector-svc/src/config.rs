@@ -23,6 +23,8 @@ pub struct CollectorConfig {
     pub ingest: IngestConfig,
     /// What the site says for itself.
     pub diagnosis: DiagnosisConfig,
+    /// Windows that tracers may open by themselves.
+    pub baseline: BaselineConfig,
     /// How long it keeps what it stored.
     pub retention: RetentionConfig,
     /// Logs and metrics.
@@ -36,6 +38,7 @@ impl Default for CollectorConfig {
             database: DatabaseConfig::default(),
             ingest: IngestConfig::default(),
             diagnosis: DiagnosisConfig::default(),
+            baseline: BaselineConfig::default(),
             retention: RetentionConfig::default(),
             telemetry: TelemetryConfig::default(),
         }
@@ -52,6 +55,7 @@ impl Validate for CollectorConfig {
         Check::section("database", &self.database)?;
         Check::section("ingest", &self.ingest)?;
         Check::section("diagnosis", &self.diagnosis)?;
+        Check::section("baseline", &self.baseline)?;
         Check::section("retention", &self.retention)?;
         Check::section("telemetry", &self.telemetry)
     }
@@ -169,6 +173,37 @@ impl Validate for DiagnosisConfig {
             }
         }
         Ok(())
+    }
+}
+
+/// Section `[baseline]`: automatic mode; see docs/baseline.md.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BaselineConfig {
+    /// Hosts that may have a window at a time, of the whole fleet, 0 to 1000; 0: automatic
+    /// mode is off.
+    pub hosts_at_once: u32,
+    /// Seconds of such a window, 5 to 300: it costs the host's RDMA calls some microseconds
+    /// for each function.
+    pub window_seconds: u32,
+}
+
+impl Default for BaselineConfig {
+    fn default() -> Self {
+        Self {
+            hosts_at_once: 0,
+            // A job that starts makes its calls within a minute; one that fails is retried
+            // within it.
+            window_seconds: 60,
+        }
+    }
+}
+
+impl Validate for BaselineConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        Check::range("hosts_at_once", self.hosts_at_once, 0..=1_000)?;
+        // The longest that a tracer opens.
+        Check::range("window_seconds", self.window_seconds, 5..=300)
     }
 }
 

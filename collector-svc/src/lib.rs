@@ -7,6 +7,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`config`] | the collector's configuration |
+//! | [`baselines`] | windows of automatic mode: whose turn it is, what came of them |
 //! | [`ingest`] | the agents' stream: validation, batches, acknowledgements |
 //! | [`jobs`] | what schedulers tell |
 //! | `logs` | jobs' own logs: read once, kept but for what they say |
@@ -22,6 +23,7 @@
 
 mod attempt;
 pub mod backing;
+pub mod baselines;
 pub mod clock;
 pub mod config;
 pub mod diagnosis;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdmesh_joblog::Classifier;
+use rdmesh_proto::collector::v1::baseline_service_server::BaselineServiceServer;
 use rdmesh_proto::collector::v1::ingest_service_server::IngestServiceServer;
 use rdmesh_proto::collector::v1::job_service_server::JobServiceServer;
 use rdmesh_proto::collector::v1::query_service_server::QueryServiceServer;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use tonic::server::NamedService;
 
 use crate::backing::Backing;
+use crate::baselines::Baselines;
 use crate::config::{CollectorConfig, IngestConfig};
 use crate::ingest::{Ingest, Queue, Writer, WriterPace};
 use crate::jobs::Jobs;
@@ -103,6 +105,10 @@ impl Collector {
                 live,
                 ending.clone()
             ))))
+            .add(limited!(BaselineServiceServer::new(Baselines::new(
+                backing.clone(),
+                config.baseline.clone()
+            ))))
             .add(limited!(WireServiceServer::new(Wires::new(
                 backing,
                 ending.clone()
@@ -110,13 +116,7 @@ impl Collector {
         let upkeep = Upkeep {
             store: store.clone(),
             health: server.health(),
-            services: vec![
-                <IngestServiceServer<Ingest> as NamedService>::NAME,
-                <JobServiceServer<Jobs> as NamedService>::NAME,
-                <QueryServiceServer<Queries> as NamedService>::NAME,
-                <StatisticsServiceServer<Statistics> as NamedService>::NAME,
-                <WireServiceServer<Wires> as NamedService>::NAME,
-            ],
+            services: names(),
             keep: config.retention.keep(),
             site,
             now,
@@ -170,6 +170,18 @@ impl Collector {
             Some(Err(error)) => Err(CollectorError::Upkeep(error.to_string())),
         }
     }
+}
+
+/// The services that need the store.
+fn names() -> Vec<&'static str> {
+    vec![
+        <BaselineServiceServer<Baselines> as NamedService>::NAME,
+        <IngestServiceServer<Ingest> as NamedService>::NAME,
+        <JobServiceServer<Jobs> as NamedService>::NAME,
+        <QueryServiceServer<Queries> as NamedService>::NAME,
+        <StatisticsServiceServer<Statistics> as NamedService>::NAME,
+        <WireServiceServer<Wires> as NamedService>::NAME,
+    ]
 }
 
 fn pace(config: &IngestConfig) -> WriterPace {

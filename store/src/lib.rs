@@ -7,6 +7,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`Store`] | connects, migrates, makes the reader role |
+//! | [`baselines`] | automatic mode: windows leased to tracers, what came of them |
 //! | [`ingest`] | runs of agents and what they send |
 //! | [`jobs`] | attempts and placements |
 //! | [`logs`] | what is kept of jobs' own logs |
@@ -20,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod baselines;
 mod connect;
 mod copy;
 mod error;

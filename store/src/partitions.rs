@@ -168,6 +168,9 @@ impl Store {
                  SELECT FROM rdmesh_store.inventories n
                  WHERE n.host = i.host AND n.seen_at > i.seen_at)",
             "DELETE FROM rdmesh_store.wires WHERE to_at < $1",
+            "DELETE FROM rdmesh_store.baselines WHERE received_at < $1",
+            "DELETE FROM rdmesh_store.forks WHERE captured_at < $1",
+            "DELETE FROM rdmesh_store.window_leases WHERE granted_at < $1",
             "DELETE FROM rdmesh_store.verdicts WHERE diagnosed_at < $1",
             "DELETE FROM rdmesh_store.attempts
              WHERE updated_at < $1 AND state <> 2 AND COALESCE(ended_at, updated_at) < $1",

@@ -1,5 +1,6 @@
 //! The configuration of `tracer-svc`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rdmesh_services::config::{Check, Invalid, ServiceConfig, Validate};
@@ -36,6 +37,8 @@ pub struct TracerConfig {
     pub cost: CostConfig,
     /// Which functions are hooked.
     pub probes: ProbesConfig,
+    /// What good calls do.
+    pub baseline: BaselineConfig,
     /// The collector.
     pub uplink: UplinkConfig,
     /// The tracer's own service.
@@ -65,6 +68,27 @@ pub struct ProbesConfig {
     /// catalogue: `unchecked` (on a kernel of a series that the catalogue was not
     /// checked on), `always`, `never`. It reads /lib/modules, for half a second.
     pub by_rules: ByRules,
+}
+
+/// Section `[baseline]`: what good calls do; see docs/baseline.md.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BaselineConfig {
+    /// Where baselines are kept; made with the first one.
+    pub directory: PathBuf,
+    /// Whether the tracer opens windows by itself when the collector leases it one: to
+    /// record good calls where the fleet has no baseline, and to capture each new kind of
+    /// failing call.
+    pub automatic: bool,
+}
+
+impl Default for BaselineConfig {
+    fn default() -> Self {
+        Self {
+            directory: "/var/lib/rdmesh/tracer/baselines".into(),
+            automatic: false,
+        }
+    }
 }
 
 /// Section `[cost]`: what the tracer may cost its host.
@@ -116,6 +140,7 @@ impl Default for TracerConfig {
             ring: RingConfig::default(),
             cost: CostConfig::default(),
             probes: ProbesConfig::default(),
+            baseline: BaselineConfig::default(),
             uplink: UplinkConfig::default(),
             server: ServerConfig::at(PORT),
             telemetry: TelemetryConfig::default(),
@@ -168,6 +193,7 @@ impl Validate for TracerConfig {
         Check::range("interval_seconds", self.interval_seconds, 1..=60)?;
         self.ring.validate().map_err(|e| e.within("ring"))?;
         self.cost.validate().map_err(|e| e.within("cost"))?;
+        self.baseline.validate().map_err(|e| e.within("baseline"))?;
         self.uplink.validate().map_err(|e| e.within("uplink"))?;
         self.server.validate().map_err(|e| e.within("server"))?;
         self.telemetry.validate().map_err(|e| e.within("telemetry"))
@@ -186,6 +212,16 @@ impl Validate for RingConfig {
         }
         Check::range("errno_entries", self.errno_entries, 64..=1 << 20)?;
         Check::range("cgroup_entries", self.cgroup_entries, 64..=1 << 20)
+    }
+}
+
+impl Validate for BaselineConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        if self.directory.is_absolute() {
+            return Ok(());
+        }
+        let shown = self.directory.display().to_string();
+        Err(Invalid::new("directory", shown, "an absolute path"))
     }
 }
 
@@ -255,6 +291,8 @@ mod tests {
         assert!(message.contains("cost.budget_seconds"), "{message}");
         let message = with(&["cost.statistics=often"]).unwrap_err();
         assert!(message.contains("sampled"), "{message}");
+        let message = with(&["baseline.directory=here"]).unwrap_err();
+        assert!(message.contains("baseline.directory"), "{message}");
         let message = with(&["host=a b"]).unwrap_err();
         assert!(message.contains("host"), "{message}");
     }

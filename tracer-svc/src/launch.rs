@@ -7,15 +7,16 @@ use std::io::{self, Write};
 use rdmesh_proto::common::v1::AgentKind;
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use rdmesh_proto::tracer::v1::watch_failures_response::Event;
-use rdmesh_proto::tracer::v1::{ObservedFailure, Probe, ProbeReport};
+use rdmesh_proto::tracer::v1::{ObservedFailure, Probe, ProbeReport, ProbeState};
 use rdmesh_services::config::ConfigError;
 use rdmesh_services::host::{HostError, boot_id, clock_pair, host_name};
 use rdmesh_services::limited;
 use rdmesh_services::server::{self, ListenAddress, Listener, Server, ServerError};
-use rdmesh_services::shutdown::{Signals, channel};
+use rdmesh_services::shutdown::{Closing, Signals, channel};
 use rdmesh_services::telemetry::{Resource, TelemetryError};
-use rdmesh_services::uplink::{Identity, Item, Uplink};
+use rdmesh_services::uplink::{Identity, Item, PlainDialer, Uplink};
 
+use crate::automatic::{Keeper, Offers, Pace, Surroundings, offers};
 use crate::catalogue::{Catalogue, CatalogueError, ExpectedRules};
 use crate::cli::Output;
 use crate::config::{CostConfig, TracerConfig};
@@ -30,6 +31,7 @@ use crate::service::{
     failure_json, failure_line, orders, report_json, report_table, run,
 };
 use crate::signals::{Rules, RulesError};
+use crate::window::{LiveField, Shelf, Windows};
 
 /// For those who watch: they are there and see what it costs.
 const UNLIMITED: CostConfig = CostConfig {
@@ -182,6 +184,7 @@ pub fn settings(cost: CostConfig) -> Result<Settings, LaunchError> {
         rules: ExpectedRules::built_in()?,
         signal_rules: Rules::built_in()?,
         feed: Feed::default(),
+        offers: Offers::default(),
         figures,
         cost,
         process_ns: Box::new(process_ns),
@@ -210,17 +213,24 @@ pub async fn serve<K: Kernel + 'static>(
 ) -> Result<(), LaunchError> {
     let refused = |what| move |error| LaunchError::System { what, error };
     let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
-    let settings = settings(config.cost.clone())?;
+    let mut settings = settings(config.cost.clone())?;
     settings
         .figures
         .register(&opentelemetry::global::meter("rdmesh.tracer"));
-    let uplink = Uplink::start(&config.uplink, move || identity.hello());
     let mut server = Server::new();
     let (orders_in, orders_out) = orders();
+    let shelf = Shelf::at(&config.baseline.directory);
+    let windows = Windows::new(LiveField, shelf, server.ending());
+    if config.baseline.automatic {
+        let figures = settings.figures.clone();
+        settings.offers = automatic(&config, &identity, &windows, figures, server.ending());
+    }
+    let uplink = Uplink::start(&config.uplink, move || identity.hello());
     let service = TracerGrpc::new(
         settings.figures.clone(),
         settings.feed.clone(),
         orders_in,
+        windows,
         server.ending(),
     );
     server.add(limited!(TracerServiceServer::new(service)));
@@ -252,6 +262,37 @@ pub async fn serve<K: Kernel + 'static>(
     budget.step("last snapshot", tracing_task).await;
     uplink.drain(budget.left()).await;
     Ok(())
+}
+
+/// Starts automatic mode beside the tracing; it ends by `ending`.
+fn automatic(
+    config: &TracerConfig,
+    identity: &Identity,
+    windows: &Windows,
+    figures: Figures,
+    ending: Closing,
+) -> Offers {
+    let (offers, sightings) = offers();
+    let around = Surroundings {
+        host: identity.host.clone(),
+        run_id: identity.run_id.clone(),
+        collector: Box::new(PlainDialer::new(config.uplink.collector.clone())),
+        drivers: Box::new(move || watchable(figures.probe_report())),
+        ending,
+        pace: Pace::of_host(&identity.host),
+    };
+    tokio::spawn(Keeper::new(around, windows.clone(), sightings).run());
+    offers
+}
+
+/// Drivers with a device; none while probes are off on request or for their cost: a window
+/// would keep a module that is to go, and cost more.
+fn watchable(report: ProbeReport) -> Vec<String> {
+    let is_off = |probe: &Probe| probe.state() == ProbeState::Detached;
+    match report.probes.iter().any(is_off) {
+        true => Vec::new(),
+        false => report.drivers,
+    }
 }
 
 /// Has the tracer that runs on this host do something, and prints what it did.

@@ -6,6 +6,8 @@
 //! kernel when it ends, however it ends.
 
 pub mod arguments;
+pub mod automatic;
+pub mod baseline;
 pub mod btf;
 pub mod catalogue;
 pub mod chain;
@@ -25,3 +27,4 @@ pub mod select;
 pub mod service;
 pub mod signals;
 pub mod snapshot;
+pub mod window;

@@ -1,6 +1,7 @@
 //! What each command asks and answers.
 
 pub(crate) mod advise_retry;
+pub(crate) mod baseline;
 pub(crate) mod classify_log;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
@@ -52,8 +53,9 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
         .build()
         .map_err(CommandError::Runtime)?;
     runtime.block_on(async {
-        // One agent may be asked without any collector.
+        // Agents may be asked without any collector.
         match &cli.command {
+            Command::Baseline(command) => return baseline::run(command, &cli.global, output).await,
             Command::Wire(command) => return wire::run(command, &cli.global, output).await,
             Command::Probes(args) => return probes::run(args, &cli.global, output).await,
             _ => {}
@@ -76,6 +78,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Probes(args) => probes::run(args, &cli.global, output).await,
             Command::Fleet(args) => fleet::run(args, &client, output).await,
             Command::Wire(command) => wire::run(command, &cli.global, output).await,
+            Command::Baseline(command) => baseline::run(command, &cli.global, output).await,
             Command::ClassifyLog(args) => classify_log::run(args, output),
             Command::Completions(args) => completions::run(args, output),
         }

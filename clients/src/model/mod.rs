@@ -5,6 +5,7 @@
 pub mod advice;
 pub mod agent;
 pub mod arguments;
+pub mod baseline;
 pub mod failure;
 pub mod incidents;
 pub mod job;

@@ -3,6 +3,7 @@
 use rdmesh_proto::collector::v1 as wire;
 use serde::Serialize;
 
+use super::baseline::CapturedFork;
 use super::failure::{ChainStep, Failure, errno_name};
 use super::job::Job;
 use super::log::{FlightFinding, LogVerdict};
@@ -138,6 +139,8 @@ pub struct Diagnosis {
     pub log: Option<LogVerdict>,
     /// What the Flight Recorder's dumps say, the group in which the wait began first.
     pub flight: Vec<FlightFinding>,
+    /// Where such a failing call leaves good ones; absent: none was captured.
+    pub captured: Option<CapturedFork>,
 }
 
 impl Verdict {
@@ -194,6 +197,8 @@ impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
         let mut odd = Vec::new();
         let verdict = Verdict::told(present("verdict", answer.verdict)?, &mut odd);
         let failures: Vec<Failure> = answer.failures.into_iter().map(Failure::from).collect();
+        let captured = answer.captured;
+        let captured = captured.and_then(|fork| CapturedFork::told(fork, &mut odd));
         let mut job = Job::from(present("job", answer.job)?);
         job.marks.append(&mut odd);
         Ok(Diagnosis {
@@ -209,6 +214,7 @@ impl TryFrom<wire::DiagnoseResponse> for Diagnosis {
             unseen: answer.unseen,
             log: answer.log.map(Into::into),
             flight: answer.flight.into_iter().map(Into::into).collect(),
+            captured,
         })
     }
 }
@@ -231,4 +237,33 @@ fn deciding_ranks(verdict: &Verdict, failures: &[Failure]) -> Vec<i32> {
         }
     }
     ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_that_says_nothing_leaves_a_mark_and_the_verdict() {
+        let answer = wire::DiagnoseResponse {
+            job: Some(wire::Job {
+                attempt: Some(rdmesh_proto::common::v1::AttemptId {
+                    job_id: "7".to_owned(),
+                    requeue: 0,
+                    restart: 0,
+                }),
+                ..wire::Job::default()
+            }),
+            verdict: Some(wire::Verdict::default()),
+            captured: Some(wire::CapturedFork {
+                fork: Some(rdmesh_proto::tracer::v1::Fork::default()),
+                ..wire::CapturedFork::default()
+            }),
+            ..wire::DiagnoseResponse::default()
+        };
+        let diagnosis = Diagnosis::try_from(answer).unwrap();
+        assert_eq!(diagnosis.captured, None);
+        let marks = &diagnosis.job.marks;
+        assert!(marks.iter().any(|m| m.contains("fork.path")), "{marks:?}");
+    }
 }

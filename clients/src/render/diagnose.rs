@@ -2,6 +2,7 @@
 //! one sentence stands first, then the facts, the chain, and what to do.
 
 use rdmesh_client::Moment;
+use rdmesh_client::model::baseline::CapturedFork;
 use rdmesh_client::model::failure::ChainStep;
 use rdmesh_client::model::log::{LogAgreement, LogVerdict};
 use rdmesh_client::model::verdict::{Confidence, Diagnosis, Verdict, VerdictClass};
@@ -10,7 +11,7 @@ use rdmesh_client::model::{Layer, Verb};
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
 use super::wrap::wrap;
-use super::{Ink, Style, ago, count_of, errno_text, job, some_of};
+use super::{Ink, Style, ago, baseline, count_of, errno_text, job, some_of};
 
 /// Hosts, devices and ranks that one line names; JSON has them all.
 const MAX_NAMED: usize = 8;
@@ -172,6 +173,7 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
                 .map(|at| format!("{} ({})", at.to_millis_text(), ago(at, now)).into()),
         ),
         ("confidence", Some(confidence)),
+        ("good calls", diagnosis.captured.as_ref().map(left)),
         ("log", diagnosis.log.as_ref().map(log)),
         (
             "who to call",
@@ -192,6 +194,11 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
         }
     }
     table.to_text(style)
+}
+
+/// Where such calls leave good ones.
+fn left(captured: &CapturedFork) -> Cell {
+    printable(&baseline::left(captured)).into()
 }
 
 /// What the job's own logs say, beside the cause.

@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod asked;
+pub(crate) mod baseline;
 pub(crate) mod classify_log;
 pub(crate) mod diagnose;
 pub(crate) mod error;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod answers;
+mod baseline;
 mod classify_log;
 mod fake;
 mod fake_answers;

@@ -8,6 +8,7 @@ use prost::Message;
 use rdmesh_proto::collector::v1::JobState;
 use rdmesh_proto::common::v1::{IdentitySource, Layer, Verb};
 use rdmesh_proto::tracer::v1::{CoSignalKind, Inventory, ProbeReport, ProbeState};
+use rdmesh_store::baselines::StoredFork;
 use rdmesh_store::evidence::{
     HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, Total as StoredTotal,
 };
@@ -60,6 +61,8 @@ pub struct Diagnosed {
     pub unseen: u64,
     /// What the Flight Recorder's dumps say.
     pub flight: Vec<FlightEvidence>,
+    /// Where such a call as decided leaves good ones.
+    pub fork: Option<StoredFork>,
 }
 
 /// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict. Whom to
@@ -108,12 +111,20 @@ pub async fn diagnose_attempt(
     }
     let stored = verdict::stored(&verdict, counted::of(&verdict, &case.signals));
     store.keep_verdict(key, &stored, now).await?;
+    // Of a failing call that did not decide it would be read as the cause.
+    let fork = match deciding_signature(&case) {
+        Some((signature, _)) if !verdict.chain.is_empty() => {
+            store.fork_of(&signature, &verdict.hosts).await?
+        }
+        _ => None,
+    };
     Ok(Diagnosed {
         verdict,
         failures,
         totals,
         unseen,
         flight: case.flight,
+        fork,
     })
 }
 

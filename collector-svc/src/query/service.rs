@@ -20,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::backing::Backing;
+use crate::baselines;
 use crate::live::{FOLLOWERS_MAX, Live};
 use crate::query::{
     advise, agents, diagnose, failures, flight, follow, log, page, timeline, verdict,
@@ -160,6 +161,7 @@ impl QueryService for Queries {
             unseen: diagnosed.unseen,
             log,
             flight: diagnosed.flight.iter().map(flight::to_proto).collect(),
+            captured: diagnosed.fork.and_then(baselines::captured),
         }))
     }
 

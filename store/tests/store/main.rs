@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod baselines;
 mod bounds;
 mod fleet;
 mod ingest;

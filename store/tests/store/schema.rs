@@ -76,6 +76,23 @@ async fn host_is_in_every_unique_key_of_the_partitioned_tables() {
     assert_eq!(db.sql("SELECT count(*) FROM pg_partitioned_table"), "7");
 }
 
+/// They grow with the fleet: distributed by host as the partitioned ones are.
+#[tokio::test]
+async fn host_is_in_every_unique_key_of_the_tables_of_automatic_mode() {
+    let db = Database::new().await;
+    let tables = "('baselines', 'window_leases', 'forks')";
+    let keys = |and: &str| {
+        db.sql(&format!(
+            "SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+             WHERE c.relnamespace = 'rdmesh_store'::regnamespace AND c.relname IN {tables}
+               AND i.indisunique {and}"
+        ))
+    };
+    let with_host = "AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = i.indrelid
+                     AND a.attname = 'host' AND a.attnum = ANY (i.indkey))";
+    assert_eq!((keys("").as_str(), keys(with_host).as_str()), ("3", "3"));
+}
+
 #[tokio::test]
 async fn errno_names_in_sql_are_those_of_the_library() {
     let db = Database::new().await;

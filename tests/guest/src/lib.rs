@@ -159,6 +159,9 @@ pub struct Exec {
     /// RLIMIT_MEMLOCK, bytes, soft and hard.
     #[serde(default)]
     pub memlock_bytes: Option<u64>,
+    /// RLIMIT_NOFILE, soft and hard.
+    #[serde(default)]
+    pub open_files: Option<u64>,
 }
 
 /// How a process ended and what it wrote.

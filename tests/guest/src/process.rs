@@ -206,12 +206,17 @@ fn prepare(exec: &Exec) -> Result<Command> {
     if let Some(group) = &exec.cgroup {
         enter_cgroup(group)?;
     }
-    if let Some(bytes) = exec.memlock_bytes {
+    let limits = [
+        (Resource::Memlock, exec.memlock_bytes),
+        (Resource::Nofile, exec.open_files),
+    ];
+    for (resource, limit) in limits {
+        let Some(most) = limit else { continue };
         let limit = Rlimit {
-            current: Some(bytes),
-            maximum: Some(bytes),
+            current: Some(most),
+            maximum: Some(most),
         };
-        setrlimit(Resource::Memlock, limit).context("RLIMIT_MEMLOCK")?;
+        setrlimit(resource, limit).with_context(|| format!("limit {resource:?}"))?;
     }
     let (program, args) = exec.argv.split_first().context("argv is empty")?;
     let mut command = Command::new(program);

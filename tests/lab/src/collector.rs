@@ -40,8 +40,10 @@ impl Collector {
     pub async fn start_at(directory: &Path, database_url: &str, port: u16) -> Result<Self> {
         let program = programs::find("collector-svc")?;
         let config = directory.join("collector.toml");
+        // Automatic mode, for hosts whose tracer asks for it.
         let text = format!(
-            "[server]\nlisten = \"127.0.0.1:{port}\"\n\n[database]\nurl = \"{database_url}\"\n"
+            "[server]\nlisten = \"127.0.0.1:{port}\"\n\n[database]\nurl = \"{database_url}\"\n\n\
+             [baseline]\nhosts_at_once = 1\nwindow_seconds = 20\n"
         );
         fs::write(&config, text)?;
         let log = directory.join("collector.log");

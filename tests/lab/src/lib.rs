@@ -9,6 +9,7 @@ pub mod chains;
 pub mod children;
 pub mod collector;
 pub mod control;
+pub mod forks;
 pub mod host;
 pub mod initramfs;
 pub mod kernels;

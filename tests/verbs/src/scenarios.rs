@@ -68,6 +68,9 @@ pub(crate) enum Scenario {
     TimedFailing,
     /// Successful calls only: every verb once, then --count registrations.
     Ok,
+    /// Successful calls only: --count queue pairs, each connected with itself: RESET to
+    /// INIT to RTR.
+    Connect,
     /// Fail as in reg-mr-efault and end in the same instant; the exit code is the errno.
     FailAndExit,
     /// Use memory until the kernel ends the process, 256 MiB at most; no call fails.
@@ -124,6 +127,7 @@ pub(crate) fn run(device: &Device, plan: Plan, mut report: Report) -> Result<Rep
         Scenario::TimedOk => timed(device, count, State::Init, &mut report)?,
         Scenario::TimedFailing => timed(device, count, State::ReadyToSend, &mut report)?,
         Scenario::Ok => all_well(device, count, &mut report)?,
+        Scenario::Connect => connect(device, count, &mut report)?,
         Scenario::Hungry => hungry(),
         Scenario::Crash => crash()?,
         Scenario::FailAndExit => fail_and_exit(device)?,
@@ -386,6 +390,23 @@ fn all_well(device: &Device, count: u64, report: &mut Report) -> Result<()> {
     let memory = vec![0_u8; REGION_BYTES];
     for _ in 0..count {
         report.count(pd.reg_mr(memory.as_ptr().addr() as u64, memory.len()));
+    }
+    Ok(())
+}
+
+fn connect(device: &Device, count: u64, report: &mut Report) -> Result<()> {
+    let own = device.gid_index(OWN_GID)?.context("no GID of 192.0.2.1")?;
+    let pd = device.alloc_pd().context("alloc_pd")?;
+    let cq = device
+        .create_cq(i32::from(QUEUE_ENTRIES))
+        .context("create_cq")?;
+    for _ in 0..count {
+        let qp = pd
+            .create_qp(&cq, u32::from(QUEUE_ENTRIES))
+            .context("create_qp")?;
+        qp.modify(&Wanted::state(State::Init)).context("INIT")?;
+        let wanted = Wanted::connected(own, OWN_GID, qp.number());
+        report.count(qp.modify(&wanted)).context("RTR")?;
     }
     Ok(())
 }

@@ -49,12 +49,18 @@ pub(crate) struct Wanted {
     pub(crate) state: State,
     /// Slot of the GID table, and the peer's GID.
     pub(crate) path: Option<(u8, Ipv6Addr)>,
+    /// Number of the peer's queue pair.
+    pub(crate) peer_qp: Option<u32>,
 }
 
 impl Wanted {
     /// A state with nothing but the attributes that INIT needs.
     pub(crate) fn state(state: State) -> Self {
-        Self { state, path: None }
+        Self {
+            state,
+            path: None,
+            peer_qp: None,
+        }
     }
 
     /// Ready to receive from a peer, but for one attribute.
@@ -62,11 +68,24 @@ impl Wanted {
         Self {
             state: State::ReadyToReceive,
             path: Some((sgid_index, peer)),
+            peer_qp: None,
+        }
+    }
+
+    /// Ready to receive from a queue pair of a peer.
+    pub(crate) fn connected(sgid_index: u8, peer: Ipv6Addr, peer_qp: u32) -> Self {
+        Self {
+            peer_qp: Some(peer_qp),
+            ..Self::path(sgid_index, peer)
         }
     }
 
     /// The attributes that it names.
     pub(crate) fn mask(&self) -> u32 {
+        let peer_qp = match self.peer_qp {
+            Some(_) => sys::IBV_QP_DEST_QPN,
+            None => 0,
+        };
         match self.state {
             State::Init => {
                 sys::IBV_QP_STATE
@@ -74,9 +93,10 @@ impl Wanted {
                     | sys::IBV_QP_PORT
                     | sys::IBV_QP_ACCESS_FLAGS
             }
-            // The peer's queue pair, which this state needs too, is left out.
+            // This state needs the peer's queue pair, too.
             State::ReadyToReceive => {
-                sys::IBV_QP_STATE
+                peer_qp
+                    | sys::IBV_QP_STATE
                     | sys::IBV_QP_AV
                     | sys::IBV_QP_PATH_MTU
                     | sys::IBV_QP_RQ_PSN
@@ -334,6 +354,7 @@ impl Qp<'_> {
             qp_state: wanted.state.number(),
             port_num: 1,
             path_mtu: sys::IBV_MTU_1024,
+            dest_qp_num: wanted.peer_qp.unwrap_or(0),
             ..Default::default()
         };
         if let Some((sgid_index, peer)) = wanted.path {

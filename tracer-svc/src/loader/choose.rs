@@ -8,12 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Tracer;
 use crate::resolve::{Chosen, checked_text, extend, is_checked};
 
-/// Longest time of the analysis: twenty times what it takes on a machine with
+/// Longest time of the analysis when the tracer starts: twenty times what it takes on a machine with
 /// nothing else to do.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -46,7 +47,7 @@ impl Tracer {
                 continue;
             }
             let started = Instant::now();
-            let chosen = run(&driver);
+            let chosen = selection::<Chosen>(&driver, LIMIT);
             let seconds = started.elapsed().as_secs_f64();
             let outcome = match chosen.map(|chosen| extend(&mut self.catalogue, &chosen)) {
                 Ok(added) if added.is_empty() => format!(
@@ -77,7 +78,7 @@ impl Tracer {
 }
 
 /// What `tracer-svc select` says of the running kernel.
-fn run(driver: &str) -> Result<Chosen, String> {
+pub(super) fn selection<T: DeserializeOwned>(driver: &str, limit: Duration) -> Result<T, String> {
     let mut child = Command::new("/proc/self/exe")
         .args([
             "select",
@@ -92,7 +93,7 @@ fn run(driver: &str) -> Result<Chosen, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("tracer-svc select: {error}"))?;
-    let said = answer(&mut child);
+    let said = answer(&mut child, limit);
     // Also where it answered: an ended process is only collected.
     let _ = child.kill();
     let _ = child.wait();
@@ -101,7 +102,7 @@ fn run(driver: &str) -> Result<Chosen, String> {
 }
 
 /// Both outputs, in time.
-fn answer(child: &mut Child) -> Result<(String, String), String> {
+fn answer(child: &mut Child, limit: Duration) -> Result<(String, String), String> {
     let (Some(mut out), Some(mut error)) = (child.stdout.take(), child.stderr.take()) else {
         return Err("tracer-svc select has no output".to_owned());
     };
@@ -114,11 +115,11 @@ fn answer(child: &mut Child) -> Result<(String, String), String> {
         // Nobody listens any more when it took too long.
         let _ = sender.send(read.map(|_| (said, complained)));
     });
-    match receiver.recv_timeout(LIMIT) {
+    match receiver.recv_timeout(limit) {
         Ok(said) => said.map_err(|error| format!("tracer-svc select: {error}")),
         Err(_) => Err(format!(
             "tracer-svc select did not end within {} s",
-            LIMIT.as_secs()
+            limit.as_secs()
         )),
     }
 }

@@ -64,6 +64,9 @@ pub enum LoadError {
     /// The embedded program does not fit this kernel.
     #[error("the BPF program does not fit this kernel: {0}: report this with the kernel's version")]
     Program(String),
+    /// The wide set of a baseline cannot be found.
+    #[error("no baseline: {0}")]
+    Baseline(String),
     /// A file of /proc or /sys cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
@@ -87,6 +90,7 @@ impl LoadError {
             Self::TracingRefused | Self::Lockdown { .. } => 71,
             Self::NoBtf | Self::KernelTooOld => 69,
             Self::Map { .. } => 75,
+            Self::Baseline(_) => 1,
             Self::Btf { .. } | Self::Program(_) | Self::Read { .. } => 70,
         }
     }

@@ -41,8 +41,10 @@ mod memory;
 mod object;
 mod perf;
 pub mod price;
+mod reach;
 mod rings;
 mod sys;
+mod wide;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -50,7 +52,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 pub use choose::ByRules;
 pub use error::LoadError;
+pub use reach::Reach;
 pub use rings::Events;
+pub use wide::{MOST_ONE_BY_ONE, Place, Way, Wide};
 
 use crate::btf::{Blob, Types};
 use crate::catalogue::Catalogue;

@@ -1,4 +1,5 @@
-//! A kretprobe by perf_event_open(2): the older way of seeing a function return.
+//! A kprobe or kretprobe by perf_event_open(2): the older way of seeing a function
+//! called or return.
 //!
 //! `struct perf_event_attr` is that of `include/uapi/linux/perf_event.h`, as far as
 //! its first published version goes; a test compares it with the bindings of
@@ -51,14 +52,47 @@ pub(super) enum At<'a> {
 
 /// Attaches a program to the return of a function. It ends with the descriptor.
 pub(super) fn attach_kretprobe(at: At<'_>, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let source = Source::read()?;
+    let event = open(at, source.kind, source.at_return)?;
+    control(&event, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
+    control(&event, PERF_EVENT_IOC_ENABLE, 0)?;
+    Ok(event)
+}
+
+/// How the kernel numbers its kprobes as a source of events; read once for many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    kind: u32,
+    /// `config` of an event at the return.
+    at_return: u64,
+}
+
+impl Source {
+    /// Reads it.
+    pub(super) fn read() -> io::Result<Self> {
+        Ok(Self {
+            kind: number("type", "")?,
+            at_return: 1_u64 << number("format/retprobe", "config:")?,
+        })
+    }
+
+    /// An event where the function at an address begins or returns; nothing runs there
+    /// before a program is attached.
+    pub(super) fn event(self, address: u64, is_return: bool) -> io::Result<OwnedFd> {
+        let config = if is_return { self.at_return } else { 0 };
+        open(At::Address(address), self.kind, config)
+    }
+}
+
+fn open(at: At<'_>, kind: u32, config: u64) -> io::Result<OwnedFd> {
     let name = match at {
         At::Name(name) => Some(CString::new(name)?),
         At::Address(_) => None,
     };
     let mut attr = EventAttr {
-        kind: number("type", "")?,
+        kind,
         size: u32::try_from(size_of::<EventAttr>()).unwrap_or(0),
-        config: 1_u64 << number("format/retprobe", "config:")?,
+        config,
         config1: name.as_ref().map_or(0, |name| name.as_ptr() as u64),
         config2: match at {
             At::Name(_) => 0,
@@ -83,10 +117,7 @@ pub(super) fn attach_kretprobe(at: At<'_>, program: BorrowedFd<'_>) -> io::Resul
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call has just returned this descriptor.
-    let event = unsafe { OwnedFd::from_raw_fd(fd) };
-    control(&event, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
-    control(&event, PERF_EVENT_IOC_ENABLE, 0)?;
-    Ok(event)
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn control(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_int) -> io::Result<()> {

@@ -17,7 +17,9 @@ use super::functions::{FunctionInfo, FunctionTypes};
 
 mod programs;
 
-pub(super) use programs::{attach_kretprobe_multi, enable_statistics, figures_of};
+pub(super) use programs::{
+    attach_event, attach_kprobes, attach_kretprobe_multi, enable_statistics, figures_of,
+};
 
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
@@ -33,6 +35,7 @@ const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_FEXIT: u32 = 25;
+const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_KPROBE_MULTI: u32 = 42;
 
 /// As in the program's source.

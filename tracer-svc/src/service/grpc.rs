@@ -3,16 +3,20 @@
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerService;
 use rdmesh_proto::tracer::v1::{
     AttachProbesRequest, AttachProbesResponse, DetachProbesRequest, DetachProbesResponse,
-    GetProbeReportRequest, GetProbeReportResponse, WatchFailuresRequest, WatchFailuresResponse,
+    DiffBaselineRequest, DiffBaselineResponse, GetProbeReportRequest, GetProbeReportResponse,
+    ListBaselinesRequest, ListBaselinesResponse, RecordBaselineRequest, RecordBaselineResponse,
+    WatchFailuresRequest, WatchFailuresResponse,
 };
 use rdmesh_services::shutdown::Closing;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::baselines::{self, Answers};
 use super::feed::{Feed, Subscription};
 use super::figures::Figures;
 use super::orders::{NotDone, Orders, Wish};
+use crate::window::{Purpose, Windows};
 
 /// Answers on their way to one watcher; the feed holds those behind.
 const IN_FLIGHT: usize = 8;
@@ -23,17 +27,25 @@ pub struct Tracer {
     figures: Figures,
     feed: Feed,
     orders: Orders,
+    windows: Windows,
     ending: Closing,
 }
 
 impl Tracer {
     /// `ending` ends the streams; `orders` reach the pipeline.
     #[must_use]
-    pub fn new(figures: Figures, feed: Feed, orders: Orders, ending: Closing) -> Self {
+    pub fn new(
+        figures: Figures,
+        feed: Feed,
+        orders: Orders,
+        windows: Windows,
+        ending: Closing,
+    ) -> Self {
         Self {
             figures,
             feed,
             orders,
+            windows,
             ending,
         }
     }
@@ -72,6 +84,8 @@ impl TracerService for Tracer {
         request: Request<DetachProbesRequest>,
     ) -> Result<Response<DetachProbesResponse>, Status> {
         let wish = Wish::Detach(module(&request.get_ref().module));
+        // Its links keep modules from going, too.
+        self.windows.close().await;
         let done = self.orders.give(wish).await.map_err(|why| status(&why))?;
         Ok(Response::new(DetachProbesResponse {
             detached: number(done.probes),
@@ -89,6 +103,49 @@ impl TracerService for Tracer {
             attached: number(done.probes),
             report: Some(done.report),
         }))
+    }
+
+    type RecordBaselineStream = Answers<RecordBaselineResponse>;
+
+    async fn record_baseline(
+        &self,
+        request: Request<RecordBaselineRequest>,
+    ) -> Result<Response<Self::RecordBaselineStream>, Status> {
+        let asked = request.get_ref();
+        let ask = baselines::ask(Purpose::Record, &asked.verbs, asked.seconds, &asked.driver);
+        let words = self.windows.open(ask);
+        let words = words.map_err(|error| baselines::status(&error))?;
+        Ok(Response::new(baselines::recorded(words)))
+    }
+
+    async fn list_baselines(
+        &self,
+        request: Request<ListBaselinesRequest>,
+    ) -> Result<Response<ListBaselinesResponse>, Status> {
+        let asked = request.into_inner();
+        let shelf = self.windows.shelf().clone();
+        let kept = tokio::task::spawn_blocking(move || shelf.all())
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error| baselines::status(&error.into()))?;
+        Ok(Response::new(baselines::listed(
+            kept,
+            &asked.verb,
+            asked.nodes,
+        )))
+    }
+
+    type DiffBaselineStream = Answers<DiffBaselineResponse>;
+
+    async fn diff_baseline(
+        &self,
+        request: Request<DiffBaselineRequest>,
+    ) -> Result<Response<Self::DiffBaselineStream>, Status> {
+        let asked = request.get_ref();
+        let ask = baselines::ask(Purpose::Diff, &asked.verbs, asked.seconds, &asked.driver);
+        let words = self.windows.open(ask);
+        let words = words.map_err(|error| baselines::status(&error))?;
+        Ok(Response::new(baselines::compared(words)))
     }
 
     type WatchFailuresStream = ReceiverStream<Result<WatchFailuresResponse, Status>>;

@@ -2,11 +2,13 @@
 //! tracer's own gRPC service, and its metrics.
 
 mod arguments;
+mod baselines;
 mod cost;
 mod feed;
 mod figures;
 mod grpc;
 mod kernel;
+mod offering;
 mod orders;
 mod pipeline;
 mod probe_report;

@@ -1,13 +1,14 @@
 //! From events to messages: everything that happens between two waits.
 
 use rdmesh_proto::common::v1::{AttemptId, ClockPair};
-use rdmesh_proto::errno;
+use rdmesh_proto::errno as errnos;
 use rdmesh_proto::tracer::v1::{ChainStep, ObservedFailure};
 use rdmesh_services::uplink::{Item, UplinkHandle};
 
 use super::feed::Feed;
 use super::figures::Figures;
 use super::kernel::Kernel;
+use crate::automatic::Offers;
 use crate::catalogue::{ExpectedRules, Layer};
 use crate::chain::{Assembler, Chain, Places};
 use crate::config::CostConfig;
@@ -15,7 +16,7 @@ use crate::cost::{Meter, Reading};
 use crate::counters::Counters;
 use crate::host::{Devices, Inventories, Roots, driver_names, scan};
 use crate::identity::{Cgroups, Hierarchy, ProcessReader, Registry, Who};
-use crate::record::{ArgsKind, Event, Record};
+use crate::record::{ArgsKind, Event, ProbeId, Record};
 use crate::resolve::Report;
 use crate::signals::{Rules, Signals};
 use crate::snapshot::{
@@ -67,6 +68,8 @@ pub struct Settings {
     pub signal_rules: Rules,
     /// Live failures.
     pub feed: Feed,
+    /// Kinds of failing calls for automatic mode.
+    pub offers: Offers,
     /// Metrics, and what the gRPC service answers.
     pub figures: Figures,
     /// What the tracer may cost.
@@ -82,6 +85,7 @@ pub struct Pipeline<K, O> {
     roots: Roots,
     clock: Box<dyn Fn() -> ClockPair + Send>,
     feed: Feed,
+    pub(super) offers: Offers,
     pub(super) figures: Figures,
     pub(super) meter: Meter,
     pub(super) process_ns: Box<dyn Fn() -> u64 + Send>,
@@ -127,6 +131,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             roots: settings.roots,
             clock: settings.clock,
             feed: settings.feed,
+            offers: settings.offers,
             figures: settings.figures,
             meter: Meter::new(settings.cost.statistics, settings.cost.budget(), reading),
             process_ns: settings.process_ns,
@@ -354,6 +359,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             self.scan_host();
         }
         let aggregate = std::mem::take(&mut self.aggregate);
+        self.offer(&aggregate);
         let mut around = Surroundings {
             report: self.kernel.report(),
             devices: &self.devices,
@@ -388,7 +394,8 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     fn observed(&mut self, chain: &Chain, who: &Who) -> ObservedFailure {
         let clock = (self.clock)();
         let report = self.kernel.report();
-        let steps = chain.records.iter().map(|r| step(r, report)).collect();
+        let steps = chain.records.iter();
+        let steps = steps.map(|r| step(r.probe, r.errno, report)).collect();
         let outer = chain.records.last();
         let cgroup = outer.map(|r| r.cgroup_id).unwrap_or_default();
         self.registry.search_cgroups([cgroup]);
@@ -419,17 +426,16 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     }
 }
 
-fn step(record: &Record, report: &Report) -> ChainStep {
-    let probe = report.probe(record.probe);
+/// A failing return in the words of the contract.
+pub(super) fn step(probe: ProbeId, errno: u16, report: &Report) -> ChainStep {
+    let number = probe.0;
+    let probe = report.probe(probe);
     ChainStep {
-        function: probe.map_or_else(
-            || format!("probe_{}", record.probe.0),
-            |p| p.function.clone(),
-        ),
+        function: probe.map_or_else(|| format!("probe_{number}"), |p| p.function.clone()),
         module: probe.map_or_else(String::new, |p| snapshot::module(&p.module).to_owned()),
         layer: probe.map_or(0, |p| snapshot::layer(p.hook.layer).into()),
-        errno: u32::from(record.errno),
-        errno_name: errno::name(i32::from(record.errno)),
+        errno: u32::from(errno),
+        errno_name: errnos::name(i32::from(errno)),
     }
 }
 

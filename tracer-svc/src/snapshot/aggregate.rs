@@ -1,6 +1,6 @@
 //! The chains of one interval, coalesced by (signature, task, device, marks).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::async_event::CoSignal;
 use crate::chain::{Chain, Marks};
@@ -193,6 +193,21 @@ impl Aggregate {
             self.co_signals.push((signal, place.saturating_add(1)));
         }
         room
+    }
+
+    /// Kinds of failing calls that came whole to their application and are no part of
+    /// normal work: driver and steps of each, once.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &[(ProbeId, u16)])> {
+        let plain = self
+            .rows
+            .iter()
+            .filter(|row| row.key.marks == Marks::default());
+        let places: BTreeSet<u32> = plain.map(|row| row.key.signature).collect();
+        places.into_iter().filter_map(|place| {
+            let place = usize::try_from(place).ok()?;
+            let signature = self.signatures.entries.get(place)?;
+            Some((&*signature.driver, signature.steps.as_slice()))
+        })
     }
 
     /// cgroups of the tasks, each once or more.

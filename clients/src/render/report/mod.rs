@@ -15,7 +15,7 @@ use rdmesh_client::model::verdict::Diagnosis;
 use rdmesh_proto::rate::LineRate;
 
 use super::asked::asked;
-use super::{errno_short, errno_text, some_of};
+use super::{baseline, errno_short, errno_text, some_of};
 
 /// Hosts, devices and ranks that a line names.
 const MAX_NAMED: usize = 16;
@@ -74,6 +74,10 @@ fn facts(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
         (
             "first failure",
             verdict.first_at.map(Moment::to_millis_text),
+        ),
+        (
+            "good calls",
+            diagnosis.captured.as_ref().map(baseline::left),
         ),
         (
             "log",

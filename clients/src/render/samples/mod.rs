@@ -286,7 +286,7 @@ fn total(host: &str, step: tracer::ChainStep, count: u64) -> wire::FailureTotal 
     }
 }
 
-fn answer(verdict: wire::Verdict, totals: Vec<wire::FailureTotal>) -> Diagnosis {
+fn answer(verdict: wire::Verdict, totals: Vec<wire::FailureTotal>) -> wire::DiagnoseResponse {
     wire::DiagnoseResponse {
         job: Some(wire_job()),
         verdict: Some(verdict),
@@ -294,8 +294,35 @@ fn answer(verdict: wire::Verdict, totals: Vec<wire::FailureTotal>) -> Diagnosis 
         totals,
         ..wire::DiagnoseResponse::default()
     }
-    .try_into()
-    .unwrap()
+}
+
+/// Where calls like it leave good ones: captured on another host of the fleet.
+fn captured(name: &str) -> Option<wire::CapturedFork> {
+    let path = ["ib_uverbs_reg_mr", "rxe_reg_user_mr", name];
+    Some(wire::CapturedFork {
+        fork: Some(tracer::Fork {
+            verb: "reg_mr".into(),
+            at: later(-600),
+            tgid: 99,
+            tid: 99,
+            call_errno: 14,
+            call_errno_name: "EFAULT".into(),
+            path: texts(&path),
+            errno: 14,
+            errno_name: "EFAULT".into(),
+            usual: vec![tracer::ReturnCount {
+                outcome: "good".into(),
+                count: 25,
+            }],
+            good_calls: 25,
+            ..tracer::Fork::default()
+        }),
+        host: "gpu-05".into(),
+        kernel_release: "6.12.118".into(),
+        driver: "rdma_rxe".into(),
+        baseline_host: "gpu-07".into(),
+        baseline_recorded_at: later(-86_400),
+    })
 }
 
 pub(crate) fn diagnosis() -> Diagnosis {
@@ -303,7 +330,12 @@ pub(crate) fn diagnosis() -> Diagnosis {
         .into_iter()
         .map(|step| total("gpu-01", step, 100_000))
         .collect();
-    answer(wire_verdict(), totals)
+    wire::DiagnoseResponse {
+        captured: captured("ib_umem_get"),
+        ..answer(wire_verdict(), totals)
+    }
+    .try_into()
+    .unwrap()
 }
 
 /// The same with a log that files it under the network.
@@ -375,7 +407,7 @@ pub(crate) fn swallowed() -> Diagnosis {
         chain,
         ..wire_verdict()
     };
-    answer(verdict, totals)
+    answer(verdict, totals).try_into().unwrap()
 }
 
 /// Every text an attack on the terminal.
@@ -414,6 +446,7 @@ pub(crate) fn hostile() -> Diagnosis {
         job: Some(job),
         verdict: Some(verdict),
         totals,
+        captured: captured(evil),
         ..wire::DiagnoseResponse::default()
     }
     .try_into()

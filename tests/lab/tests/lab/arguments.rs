@@ -2,7 +2,10 @@
 //! every step of the chain, and in the documented view.
 
 use anyhow::{Context, Result, ensure};
+use rdmesh_client::tracer::TracerClient;
 use rdmesh_guest::Exec;
+use rdmesh_lab::forks;
+use rdmesh_lab::host::Host;
 use rdmesh_lab::kernels::Kernel;
 use rdmesh_lab::lab::{Lab, Task, TracedHost};
 use rdmesh_lab::progress::Progress;
@@ -336,7 +339,27 @@ async fn asked_is_told(kernel: Kernel) -> Result<()> {
     }
     let name = format!("arguments_{}", kernel.series());
     insta::assert_snapshot!(name, told(&host.probe_report().await?)?);
-    Ok(())
+    match kernel {
+        Kernel::V6_12 => some_forks(&host, kernel).await,
+        _ => Ok(()),
+    }
+}
+
+/// Of two scenarios that a seed chooses: all of them, on each kernel, by `make probes`.
+async fn some_forks(host: &Host, kernel: Kernel) -> Result<()> {
+    let seed = match std::env::var("FORKS_SEED") {
+        Ok(seed) => seed.parse().context("FORKS_SEED")?,
+        Err(_) => u64::from(std::process::id()),
+    };
+    let broken = forks::sample(seed, 2);
+    println!("FORKS_SEED={seed} chooses {broken:?}");
+    let client = TracerClient::connect(&host.tracer_address(), LIMIT).await?;
+    let mut verbs: Vec<&str> = broken.iter().map(|broken| broken.verb).collect();
+    verbs.dedup();
+    forks::record(host, &client, &verbs).await?;
+    let named = forks::diff(host, &client, &broken).await?;
+    ensure!(named.len() == broken.len(), "{named:?}");
+    forks::check(kernel, &named)
 }
 
 #[tokio::test]

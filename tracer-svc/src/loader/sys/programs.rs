@@ -1,11 +1,11 @@
-//! What the kernel tells of a loaded program, and a kretprobe by a link.
+//! What the kernel tells of a loaded program, and kprobes by a link.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{
-    BPF_ENABLE_STATS, BPF_LINK_CREATE, BPF_OBJ_GET_INFO_BY_FD, BPF_TRACE_KPROBE_MULTI, Info,
-    address, bpf, bpf_fd, count, raw,
+    BPF_ENABLE_STATS, BPF_LINK_CREATE, BPF_OBJ_GET_INFO_BY_FD, BPF_PERF_EVENT,
+    BPF_TRACE_KPROBE_MULTI, Info, address, bpf, bpf_fd, count, raw,
 };
 use crate::counters::RunTime;
 
@@ -39,6 +39,18 @@ struct LinkCreate {
     multi_symbols: u64,
     multi_addresses: u64,
     multi_cookies: u64,
+}
+
+/// The same call for one perf event; the cookie stands where the flags of several
+/// kprobes do.
+#[repr(C)]
+#[derive(Default)]
+struct LinkEvent {
+    prog_fd: u32,
+    event_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    cookie: u64,
 }
 
 /// What the kernel counted of one program.
@@ -89,14 +101,45 @@ pub(in crate::loader) fn attach_kretprobe_multi(
     at: u64,
     program: BorrowedFd<'_>,
 ) -> io::Result<OwnedFd> {
-    let addresses = [at];
+    attach_kprobes(&[at], &[0], true, program)
+}
+
+/// Attaches a program to the beginning or the return of the functions at these
+/// addresses; it reads the cookie of the same place. It ends with the descriptor.
+pub(in crate::loader) fn attach_kprobes(
+    at: &[u64],
+    cookies: &[u64],
+    is_return: bool,
+    program: BorrowedFd<'_>,
+) -> io::Result<OwnedFd> {
+    if at.len() != cookies.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let mut attr = LinkCreate {
-        prog_fd: raw(program.as_fd()),
+        prog_fd: raw(program),
         attach_type: BPF_TRACE_KPROBE_MULTI,
-        multi_flags: RETURN,
-        multi_count: count(addresses.len()),
-        multi_addresses: address(&addresses),
+        multi_flags: if is_return { RETURN } else { 0 },
+        multi_count: count(at.len()),
+        multi_addresses: address(at),
+        multi_cookies: address(cookies),
         ..LinkCreate::default()
+    };
+    bpf_fd(BPF_LINK_CREATE, &mut attr)
+}
+
+/// Attaches a program to a perf event, and reads this cookie there. The link keeps the
+/// event, and ends with the descriptor. From 5.15 on.
+pub(in crate::loader) fn attach_event(
+    event: BorrowedFd<'_>,
+    cookie: u64,
+    program: BorrowedFd<'_>,
+) -> io::Result<OwnedFd> {
+    let mut attr = LinkEvent {
+        prog_fd: raw(program),
+        event_fd: raw(event),
+        attach_type: BPF_PERF_EVENT,
+        cookie,
+        ..LinkEvent::default()
     };
     bpf_fd(BPF_LINK_CREATE, &mut attr)
 }
@@ -128,7 +171,11 @@ mod tests {
             bpf_attach_type::BPF_TRACE_KPROBE_MULTI as u32,
             BPF_TRACE_KPROBE_MULTI
         );
-        // `kprobe_multi` in the union of BPF_LINK_CREATE.
+        assert_eq!(bpf_attach_type::BPF_PERF_EVENT as u32, BPF_PERF_EVENT);
+        // `perf_event.bpf_cookie` in the union of BPF_LINK_CREATE.
+        assert_eq!(offset_of!(LinkEvent, cookie), 16);
+        assert_eq!(size_of::<LinkEvent>(), 24);
+        // `kprobe_multi` in the same. of BPF_LINK_CREATE.
         assert_eq!(offset_of!(LinkCreate, multi_flags), 16);
         assert_eq!(offset_of!(LinkCreate, multi_addresses), 32);
         assert_eq!(size_of::<LinkCreate>(), 48);

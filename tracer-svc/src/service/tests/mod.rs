@@ -7,7 +7,7 @@ mod sockets;
 use rdmesh_services::uplink::Item;
 
 use self::played::{Kept, Played, UMEM, UVERBS, failing_call, identity, record, report, settings};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Settings};
 use super::{probe_report, report_json, report_table};
 use crate::counters::{Counters, ErrorCount};
 use crate::record::{Event, ProbeId};
@@ -244,4 +244,46 @@ fn what_goes_wrong_beside_failing_calls_is_told_with_the_interval() {
     names.sort();
     assert_eq!(names, ["oom_kill", "port_state"]);
     assert_eq!(signals.independent, [true, true]);
+}
+
+#[test]
+fn each_kind_of_failing_call_is_offered_once_an_interval_and_nobody_is_waited_for() {
+    let root = tempfile::tempdir().unwrap();
+    let (offers, mut sightings) = crate::automatic::offers();
+    let settings = Settings {
+        offers,
+        ..settings(root.path())
+    };
+    let kernel = Played::new(report());
+    let mut pipeline = Pipeline::start(kernel.clone(), Kept::default(), settings);
+    kernel.fail(failing_call(9_000_000_000));
+    kernel.fail(failing_call(9_100_000_000));
+    pipeline.snapshot();
+    let seen = sightings.try_recv().unwrap();
+    assert_eq!(
+        (seen.driver.as_str(), seen.verb.as_str(), seen.number),
+        ("rdma_rxe", "reg_mr", rdmesh_proto::common::v1::Verb::RegMr)
+    );
+    let steps: Vec<_> = seen
+        .chain
+        .iter()
+        .map(|s| (s.function.as_str(), s.module.as_str(), s.errno))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            ("ib_umem_get_desc", "ib_core", 14),
+            ("rxe_reg_user_mr", "rdma_rxe", 14),
+            ("ib_uverbs_reg_mr", "ib_uverbs", 14),
+        ]
+    );
+    assert!(sightings.try_recv().is_err());
+    // A chain that did not come to its application is none to wait for.
+    kernel.fail(vec![Event::Record(record(UMEM, 9_500_000_000))]);
+    pipeline.end();
+    assert!(sightings.try_recv().is_err());
+    // Whoever takes them is gone: tracing goes on.
+    drop(sightings);
+    kernel.fail(failing_call(9_600_000_000));
+    pipeline.snapshot();
 }

@@ -8,6 +8,7 @@ use rdmesh_proto::common::v1::ClockPair;
 use rdmesh_services::uplink::Item;
 use tokio::sync::Notify;
 
+use crate::automatic::Offers;
 use crate::catalogue::{Catalogue, ExpectedRules};
 use crate::config::CostConfig;
 use crate::counters::{Counters, ErrorCount, ProbeLosses};
@@ -298,6 +299,7 @@ pub(super) fn settings(root: &std::path::Path) -> Settings {
         rules: ExpectedRules::built_in().unwrap(),
         signal_rules: crate::signals::Rules::built_in().unwrap(),
         feed: Feed::default(),
+        offers: Offers::default(),
         figures: Figures::new("6.1.0-test"),
         cost: CostConfig::default(),
         process_ns: Box::new(|| 0),

@@ -11,8 +11,9 @@ use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
 use rdmesh_proto::tracer::v1::watch_failures_response::Event as Watched;
 use rdmesh_proto::tracer::v1::{
-    AttachProbesRequest, DetachProbesRequest, GetProbeReportRequest, ProbeState, Snapshot,
-    WatchFailuresRequest,
+    AttachProbesRequest, DetachProbesRequest, DiffBaselineRequest, GetProbeReportRequest,
+    ListBaselinesRequest, ProbeState, RecordBaselineRequest, Snapshot, WatchFailuresRequest,
+    WindowPhase, diff_baseline_response, record_baseline_response,
 };
 use rdmesh_services::host::clock_pair;
 use rdmesh_services::server::{Server, ServerConfig, bind};
@@ -22,11 +23,14 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::played::{Played, failing_call, identity, report, settings};
 use crate::service::pipeline::{Pipeline, Settings};
 use crate::service::{TracerGrpc, failure_line, orders, run};
+use crate::window::played::Played as PlayedField;
+use crate::window::{Shelf, Windows};
 
 /// No test waits longer for something that should happen at once.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -112,10 +116,17 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     };
     let mut server = Server::new();
     let (orders_in, orders_out) = orders();
+    let field = PlayedField::default();
+    let windows = Windows::new(
+        field.clone(),
+        Shelf::at(&root.path().join("baselines")),
+        server.ending(),
+    );
     let service = TracerGrpc::new(
         settings.figures.clone(),
         settings.feed.clone(),
         orders_in,
+        windows,
         server.ending(),
     );
     server.add(TracerServiceServer::new(service));
@@ -198,6 +209,8 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     let back = client.attach_probes(AttachProbesRequest::default());
     assert_eq!(back.await.unwrap().into_inner().attached, 1);
 
+    baselines(&mut client, &field).await;
+
     // What fails right before the end is still sent, and the stream ends.
     kernel.fail(failing_call(clock_pair().boottime_ns));
     stop.fire();
@@ -207,4 +220,79 @@ async fn a_failure_reaches_the_collector_and_those_who_watch() {
     let rest = timeout(DEADLINE, watch.collect::<Vec<_>>()).await.unwrap();
     assert!(rest.len() <= 1, "{rest:?}");
     stop_collector.fire();
+}
+
+/// Good calls are recorded, listed, and failing ones laid beside them.
+async fn baselines(client: &mut TracerServiceClient<Channel>, field: &PlayedField) {
+    field.call(0, 0);
+    let verbs = vec!["reg_mr".to_owned()];
+    let request = RecordBaselineRequest {
+        verbs: verbs.clone(),
+        seconds: 1,
+        driver: String::new(),
+    };
+    let events = client.record_baseline(request).await.unwrap().into_inner();
+    let events: Vec<_> = timeout(DEADLINE, events.collect()).await.unwrap();
+    let mut phases = Vec::new();
+    let mut recorded = None;
+    for event in events {
+        match event.unwrap().event.unwrap() {
+            record_baseline_response::Event::Progress(p) => phases.push(p.phase()),
+            record_baseline_response::Event::Baseline(b) => recorded = Some(b),
+        }
+    }
+    assert_eq!(phases.first(), Some(&WindowPhase::Finding));
+    assert_eq!(phases.last(), Some(&WindowPhase::Ended));
+    let recorded = recorded.unwrap();
+    let nodes: Vec<_> = recorded
+        .nodes
+        .iter()
+        .map(|n| (n.depth, n.function.as_str(), n.calls))
+        .collect();
+    assert_eq!(nodes, [(0, "ib_uverbs_reg_mr", 1), (1, "pin", 1)]);
+
+    let list = client.list_baselines(ListBaselinesRequest {
+        verb: "reg_mr".to_owned(),
+        nodes: true,
+    });
+    assert_eq!(list.await.unwrap().into_inner().baselines, [recorded]);
+    let none = client.list_baselines(ListBaselinesRequest {
+        verb: "create_cq".to_owned(),
+        nodes: true,
+    });
+    assert_eq!(none.await.unwrap().into_inner().baselines, []);
+
+    field.call(14, 22);
+    let request = DiffBaselineRequest {
+        verbs,
+        seconds: 1,
+        driver: String::new(),
+    };
+    let events = client.diff_baseline(request).await.unwrap().into_inner();
+    let events: Vec<_> = timeout(DEADLINE, events.collect()).await.unwrap();
+    let forks: Vec<_> = events
+        .into_iter()
+        .filter_map(|event| match event.unwrap().event.unwrap() {
+            diff_baseline_response::Event::Fork(fork) => Some(fork),
+            diff_baseline_response::Event::Progress(_) => None,
+        })
+        .collect();
+    let [fork] = forks.as_slice() else {
+        panic!("{forks:?}")
+    };
+    assert_eq!(fork.path, ["ib_uverbs_reg_mr", "pin"]);
+    assert_eq!(
+        (fork.errno_name.as_str(), fork.call_errno_name.as_str()),
+        ("EFAULT", "EINVAL")
+    );
+    let steps: Vec<_> = fork.trace.iter().map(|s| (s.depth, s.errno)).collect();
+    assert_eq!(steps, [(0, 22), (1, 14)]);
+    let wrong = client.diff_baseline(DiffBaselineRequest {
+        seconds: 301,
+        ..DiffBaselineRequest::default()
+    });
+    assert_eq!(
+        wrong.await.unwrap_err().code(),
+        tonic::Code::InvalidArgument
+    );
 }
