@@ -3,11 +3,7 @@
 #   make demo          a real kernel failure, traced, joined with its job, explained
 #   make test          all tests
 #
-<<<<<<< HEAD
-# and for those who work on rdmesh: lint, fuzz, bench, drills, dpdk24, fresh-check, clean.
-=======
-# and for those who work on rdmesh: lint, fuzz, bench, probes, dpdk24, fresh-check, clean.
->>>>>>> go
+# and for those who work on rdmesh: lint, fuzz, bench, drills, probes, dpdk24, fresh-check, clean.
 
 SHELL := /bin/bash
 CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
@@ -15,14 +11,10 @@ CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
 export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
 BIN := target/release
 
-<<<<<<< HEAD
-.PHONY: help setup build demo test lint fmt fuzz bench drills dpdk24 fresh-check clean
-=======
-.PHONY: help setup build demo test lint fmt fuzz bench probes dpdk24 fresh-check clean
->>>>>>> go
+.PHONY: help setup build demo test lint fmt fuzz bench drills probes dpdk24 fresh-check clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 setup:
 	@tests/setup.sh test
@@ -71,18 +63,16 @@ bench: build
 	@tests/setup.sh bench
 	$(BIN)/rdmesh-lab bench $(if $(ONLY),--only $(ONLY))
 
-<<<<<<< HEAD
 # Attempts whose cause is known by construction, and the table of causes and verdicts.
 drills:
 	@$(MAKE) --no-print-directory test TESTS='--no-capture -E "test(every_drill_has_its_cause)"'
-=======
+
 # Baselines of good calls: every scenario on every kernel, some minutes. make test has two
 # scenarios of them on one kernel.
 probes: setup
 	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
 	    -E '$(LONG)'
->>>>>>> go
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:
