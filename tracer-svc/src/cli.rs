@@ -1,6 +1,7 @@
 //! The command line of `tracer-svc`.
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use rdmesh_services::config::{self, ConfigArgs, Flag};
 
 use crate::config::TracerConfig;
@@ -23,6 +24,15 @@ Exit codes:
 Without RDMA modules the tracer waits for them and attaches when they appear.
 As a service without root it needs, in its systemd unit:
   AmbientCapabilities=CAP_SYS_ADMIN CAP_SYSLOG CAP_SYS_PTRACE";
+
+/// A module as the kernel writes it. An empty name is refused: it is what a script without
+/// its variable gives, and none at all means every module.
+fn module_name(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("no name; name a module, or leave it out for all".to_owned()),
+        name => Ok(name.replace('-', "_")),
+    }
+}
 
 /// Records failing returns of the kernel's RDMA control path and reports them to
 /// the collector.
@@ -48,6 +58,28 @@ pub struct Cli {
     /// What to do; `run` when nothing is said.
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+impl Cli {
+    /// Whether the options go together.
+    ///
+    /// # Errors
+    /// A configuration is given to a command that reads none.
+    pub fn check(&self) -> Result<(), clap::Error> {
+        let ConfigArgs {
+            config,
+            set,
+            print_config,
+            check_config,
+        } = &self.config;
+        let given = config.is_some() || !set.is_empty() || *print_config || *check_config;
+        if given && matches!(self.command, Some(Command::Select { .. })) {
+            let message = "`select` reads no configuration: leave out --config, --set, \
+                           --print-config and --check-config";
+            return Err(Self::command().error(ErrorKind::ArgumentConflict, message));
+        }
+        Ok(())
+    }
 }
 
 /// What to do.
@@ -76,13 +108,15 @@ pub enum Command {
     /// Have the tracer of this host take its probes off a module, or off all, so
     /// that a driver can be reloaded
     Detach {
-        /// Kernel module, such as mlx5_ib; all when none is named
+        /// Kernel module, such as mlx5_ib; all when none is named, or `all`
+        #[arg(value_parser = module_name)]
         module: Option<String>,
     },
     /// Have the tracer of this host put its probes on again, also after its budget
     /// was passed
     Attach {
-        /// Kernel module; all when none is named
+        /// Kernel module; all when none is named, or `all`
+        #[arg(value_parser = module_name)]
         module: Option<String>,
     },
     /// For the bench: put one program on one function and hold it until a signal
@@ -132,7 +166,6 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
@@ -142,6 +175,36 @@ mod tests {
     #[test]
     fn help_is_as_written() {
         insta::assert_snapshot!(Cli::command().render_long_help());
+    }
+
+    #[test]
+    fn no_name_of_a_module_is_every_module_and_an_empty_one_is_a_mistake() {
+        let module = |args: &[&str]| Cli::try_parse_from(args).map(|cli| cli.command);
+        let all = Some(Command::Detach { module: None });
+        assert_eq!(module(&["tracer-svc", "detach"]).unwrap(), all);
+        let named = Some("mlx5_ib".to_owned());
+        let named = Some(Command::Detach { module: named });
+        assert_eq!(module(&["tracer-svc", "detach", "mlx5-ib"]).unwrap(), named);
+        for order in ["detach", "attach"] {
+            let error = module(&["tracer-svc", order, ""]).unwrap_err();
+            assert!(
+                error.to_string().contains("leave it out for all"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_configuration_is_not_given_to_what_reads_none() {
+        let check = |args: &[&str]| Cli::try_parse_from(args).unwrap().check();
+        let error = check(&["tracer-svc", "--set", "host=a", "select", "d"]).unwrap_err();
+        assert!(
+            error.to_string().contains("reads no configuration"),
+            "{error}"
+        );
+        assert_eq!(error.exit_code(), 2);
+        assert!(check(&["tracer-svc", "select", "d"]).is_ok());
+        assert!(check(&["tracer-svc", "--set", "host=a", "probes"]).is_ok());
     }
 
     #[test]

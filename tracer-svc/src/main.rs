@@ -14,7 +14,11 @@ use rdmesh_tracer::select::SelectArgs;
 use rdmesh_tracer::service::Wish;
 
 fn main() -> ExitCode {
-    match execute(&Cli::parse()) {
+    let cli = Cli::parse();
+    if let Err(mistake) = cli.check() {
+        mistake.exit();
+    }
+    match execute(&cli) {
         Ok(code) => code,
         Err(error) => {
             // Nobody may read it any more: the exit code tells.
@@ -27,7 +31,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Each probe and map is a descriptor, some two hundred in all: what the system allows is
+/// used, whatever the shell is content with.
+fn allow_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if limit.current != limit.maximum && setrlimit(Resource::Nofile, all).is_err() {
+        // Then the limit stays, and what does not fit in it says so.
+        tracing::debug!("the limit of open files could not be raised");
+    }
+}
+
 fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
+    allow_descriptors();
     if let Some(Command::Select { from, output }) = &cli.command {
         return select(from, *output);
     }
@@ -35,6 +55,11 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
         match launch::hold_priced(function, *peer)? {}
     }
     with_configuration(cli).map(|()| ExitCode::SUCCESS)
+}
+
+/// `all` means every module here as in `rdmesh probes --detach all`; no module has that name.
+fn not_all(module: &String) -> bool {
+    module != "all"
 }
 
 fn select(from: &SelectArgs, output: Output) -> anyhow::Result<ExitCode> {
@@ -54,8 +79,8 @@ fn with_configuration(cli: &Cli) -> anyhow::Result<()> {
         // Done before: they read no configuration.
         Command::Select { .. } | Command::Price { .. } => Ok(()),
         Command::Run => run(config),
-        Command::Detach { module } => order(&config, Wish::Detach(module)),
-        Command::Attach { module } => order(&config, Wish::Attach(module)),
+        Command::Detach { module } => order(&config, Wish::Detach(module.filter(not_all))),
+        Command::Attach { module } => order(&config, Wish::Attach(module.filter(not_all))),
         Command::Probes { output } => {
             let kernel = launch::attach(&config.options())?;
             Ok(launch::print_probes(kernel, output)?)

@@ -43,7 +43,8 @@ pub enum LoadError {
     /// A map or ring could not be made.
     #[error(
         "the kernel refused map {map} ({error}): raise the memory limit of the unit \
-         (LimitMEMLOCK=infinity, MemoryMax), or make the ring smaller"
+         (LimitMEMLOCK=infinity, MemoryMax; LimitNOFILE if it says that too many files are \
+         open), or make the ring smaller"
     )]
     Map {
         /// Name of the map.

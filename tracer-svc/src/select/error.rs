@@ -133,6 +133,16 @@ pub enum SelectError {
         /// The file.
         path: PathBuf,
     },
+    /// The module that was named as the driver drives no RDMA device.
+    #[error(
+        "{}: no table that fits struct ib_device_ops, so it is no RDMA driver: name one with --driver, \
+         such as mlx5_ib or rdma_rxe",
+        path.display()
+    )]
+    NoDriver {
+        /// The file.
+        path: PathBuf,
+    },
     /// The types lack what the analysis reads.
     #[error("{}: {what}; this kernel is older than 5.17 or a fork that this version does not know: report it", path.display())]
     Unknown {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::SelectError;
@@ -141,6 +142,11 @@ pub(super) fn find_modules(
             // `build` and `source` of lib/modules are links to whole source trees.
             if kind.is_dir() && depth < MAX_DEPTH {
                 open.push((path, depth + 1));
+                continue;
+            }
+            // Opening one would wait for somebody who writes.
+            let waits = |kind: fs::FileType| kind.is_fifo() || kind.is_socket();
+            if waits(kind) || fs::metadata(&path).is_ok_and(|file| waits(file.file_type())) {
                 continue;
             }
             let Some(name) = module_name(&path) else {

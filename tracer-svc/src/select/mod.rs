@@ -229,7 +229,7 @@ fn analyse(
         ));
     }
     if world.tables_of("ib_device_ops").is_empty() {
-        return Err(unknown(&world, "no table that fits struct ib_device_ops"));
+        return Err(without_tables(&world, driver));
     }
     let graph = Graph::from(&world, &entries);
     let layers = layers(&world, &graph, rules, driver);
@@ -243,6 +243,19 @@ fn analyse(
     let mut rows = verdict::apply(&input);
     tells::fill(&mut rows.functions, modules, base)?;
     Ok(assemble(&input, rows, driver, absent))
+}
+
+/// Why nobody has a table of operations: the driver is to have one.
+fn without_tables(world: &World<'_>, driver: &str) -> SelectError {
+    match world.module(driver).map(|place| &world.modules[place]) {
+        Some(module) if module.btf.is_none() => SelectError::NoBtf {
+            path: module.path.clone(),
+        },
+        Some(module) => SelectError::NoDriver {
+            path: module.path.clone(),
+        },
+        None => unknown(world, "no table that fits struct ib_device_ops"),
+    }
 }
 
 fn unknown(world: &World<'_>, what: &str) -> SelectError {

@@ -250,6 +250,37 @@ fn a_module_that_stands_twice_is_refused_and_an_update_replaces_it() {
 }
 
 #[test]
+fn what_drives_no_rdma_device_is_no_driver() {
+    let directory = copy();
+    let mut wrong = source(directory.path());
+    wrong.driver = "ib_core".to_owned();
+    fs::remove_file(directory.path().join("toy_ib.ko")).unwrap();
+    let said = message(&wrong);
+    assert!(
+        said.contains("ib_core.ko: ")
+            && said.contains("it is no RDMA driver: name one with --driver"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_would_have_to_be_waited_for_is_no_module() {
+    let directory = copy();
+    let at = directory.path().join("toy_ib.ko");
+    fs::remove_file(&at).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &at,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let said = message(&source(directory.path()));
+    assert!(said.contains("no module toy_ib"), "{said}");
+}
+
+#[test]
 fn what_is_missing_is_named_with_a_remedy() {
     let directory = copy();
     fs::remove_file(directory.path().join("toy_ib.ko")).unwrap();
@@ -309,13 +340,13 @@ fn an_unknown_kind_of_type_is_named() {
 }
 
 #[test]
-fn a_driver_without_btf_is_followed_as_far_as_its_code_tells() {
+fn a_driver_without_btf_is_the_one_that_is_named() {
     let base = base();
     let mut bytes = fs::read(fixture("amd64").join("toy_ib.ko")).unwrap();
     let name = bytes.windows(5).rposition(|w| w == b".BTF\0").unwrap();
     bytes[name..name + 4].copy_from_slice(b".xyz");
     let error = with_bytes("toy_ib", &bytes, &base).unwrap_err();
-    assert!(error.to_string().contains("ib_device_ops"), "{error}");
+    assert!(error.to_string().contains("toy_ib.ko: no BTF"), "{error}");
     let mut uverbs = fs::read(fixture("amd64").join("ib_uverbs.ko")).unwrap();
     let name = uverbs.windows(5).rposition(|w| w == b".BTF\0").unwrap();
     uverbs[name..name + 4].copy_from_slice(b".xyz");
