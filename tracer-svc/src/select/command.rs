@@ -76,6 +76,9 @@ pub fn run(args: &SelectArgs, release: &str, json: bool) -> Result<Outcome, Sele
     // Before the work: a wrong name should not cost a second.
     let old = args.diff.as_deref().map(read_old).transpose()?;
     let selection = select(&source, &Rules::built_in()?)?;
+    if let Some(old) = &old {
+        comparable(old, &selection)?;
+    }
     let difference = old.map(|old| compare(&old, &selection));
     let worse = difference.as_ref().is_some_and(|d| !d.worse.is_empty());
     let text = match (difference, json) {
@@ -85,6 +88,17 @@ pub fn run(args: &SelectArgs, release: &str, json: bool) -> Result<Outcome, Sele
         (None, false) => selection_text(&selection, args.all),
     };
     Ok(Outcome { text, worse })
+}
+
+/// Of another driver or processor everything differs, and nothing follows from it.
+fn comparable(old: &Selection, new: &Selection) -> Result<(), SelectError> {
+    if (&old.driver, &old.arch) == (&new.driver, &new.arch) {
+        return Ok(());
+    }
+    Err(SelectError::OtherSelection {
+        old: format!("{} on {}", old.driver, old.arch),
+        new: format!("{} on {}", new.driver, new.arch),
+    })
 }
 
 fn to_json<T: serde::Serialize>(value: &T) -> String {

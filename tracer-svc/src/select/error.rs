@@ -133,6 +133,17 @@ pub enum SelectError {
         /// The file.
         path: PathBuf,
     },
+    /// Selections that are not to be compared.
+    #[error(
+        "the old selection is of {old}, this one of {new}: compare two kernels with the same \
+         driver (--driver) and processor"
+    )]
+    OtherSelection {
+        /// Driver and processor of the old one.
+        old: String,
+        /// Of the new one.
+        new: String,
+    },
     /// The module that was named as the driver drives no RDMA device.
     #[error(
         "{}: no table that fits struct ib_device_ops, so it is no RDMA driver: name one with --driver, \

@@ -408,6 +408,13 @@ fn a_difference_is_read_from_a_file_and_tells_by_the_exit_code() {
         "{}",
         outcome.text
     );
+    before.driver = "mlx5_ib".to_owned();
+    fs::write(&old, serde_json::to_string(&before).unwrap()).unwrap();
+    let said = run(&args, "", false).unwrap_err().to_string();
+    assert!(
+        said.contains("of mlx5_ib on amd64, this one of toy_ib on amd64"),
+        "{said}"
+    );
     fs::write(&old, "{}").unwrap();
     let said = run(&args, "", false).unwrap_err().to_string();
     assert!(
