@@ -113,6 +113,12 @@ impl Meter {
         }
     }
 
+    /// Whether the very first interval is to be timed: a storm may come with the start.
+    #[must_use]
+    pub fn is_timed_first(&self) -> bool {
+        self.statistics != Statistics::Never
+    }
+
     /// Forgets what was spent until now: after the probes were put back, which is no
     /// cost of their work.
     pub fn forget(&mut self, process_ns: u64) {

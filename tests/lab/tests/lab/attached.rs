@@ -4,11 +4,14 @@
 use anyhow::{Context, Result, ensure};
 use rdmesh_guest::{Command, Exec};
 use rdmesh_lab::host::Host;
-use rdmesh_lab::kernels::Kernel;
+use rdmesh_lab::kernels::{self, Kernel};
+use rdmesh_lab::progress::Progress;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
+
+use crate::selection::{DRIVERS, select};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -121,7 +124,65 @@ pub(crate) async fn to_every_driver(host: &Host, kernel: Kernel) -> Result<()> {
     for driver in drivers.iter().copied().chain(["rdma_rxe"]) {
         no_silence(&told, driver)?;
     }
+    what_is_chosen(&told, kernel, drivers)?;
     insta::assert_snapshot!(format!("attached_{}", kernel.series()), table);
+    Ok(())
+}
+
+/// Of `tracer-svc select --output json`.
+#[derive(Debug, Deserialize)]
+struct Chosen {
+    modules: Vec<Module>,
+    hooks: Vec<ChosenHook>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Module {
+    module: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ChosenHook {
+    hook: String,
+    functions: Vec<String>,
+}
+
+/// The catalogue is what the rules choose on this kernel: each chosen function is
+/// attached to, under the same name of a hook, and no other is. Asynchronous events are
+/// no failing calls, and nothing that the rules look for.
+fn what_is_chosen(told: &Told, kernel: Kernel, drivers: &[&str]) -> Result<()> {
+    let image = kernels::fetch(kernel, Progress::Lines)?;
+    let mut modules = BTreeSet::new();
+    let mut chosen = BTreeSet::new();
+    for driver in DRIVERS {
+        if driver != "rdma_rxe" && !drivers.contains(&driver) {
+            continue;
+        }
+        let selection: Chosen = select(&image, driver)?.context(driver)?;
+        modules.extend(selection.modules.into_iter().map(|m| m.module));
+        for hook in selection.hooks {
+            let named = |function: &String| format!("{} {function}", hook.hook);
+            chosen.extend(hook.functions.iter().map(named));
+        }
+    }
+    let counts = |row: &&Row| {
+        row.state == "attached" && row.hook != "async.event" && modules.contains(&row.module)
+    };
+    let attached: BTreeSet<String> = told
+        .probes
+        .iter()
+        .filter(counts)
+        .map(|row| format!("{} {}:{}", row.hook, row.module, row.function))
+        .collect();
+    let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| -> Vec<String> {
+        a.difference(b).cloned().collect()
+    };
+    let (unhooked, unchosen) = (only(&chosen, &attached), only(&attached, &chosen));
+    ensure!(
+        unhooked.is_empty() && unchosen.is_empty(),
+        "chosen and not attached to: {unhooked:#?}; attached to and not chosen: {unchosen:#?}"
+    );
+    ensure!(chosen.len() > 50, "{chosen:?}");
     Ok(())
 }
 
