@@ -113,10 +113,10 @@ impl Meter {
         }
     }
 
-    /// Whether the very first interval is to be timed: a storm may come with the start.
+    /// Whether the interval that begins with the start is timed: a storm may come with it.
     #[must_use]
     pub fn is_timed_first(&self) -> bool {
-        self.statistics != Statistics::Never
+        self.statistics == Statistics::Always
     }
 
     /// Forgets what was spent until now: after the probes were put back, which is no

@@ -248,7 +248,10 @@ impl Input<'_> {
             Some((hook.to_owned(), "core".to_owned()))
         };
         let mut why = format!("{}: finds the way to the peer", self.verb(number).name);
-        let inner = self.graph.out[id].iter().copied().find(|inner| {
+        let below = self
+            .graph
+            .reached(&BTreeSet::from([id]), |n| self.above_driver(n));
+        let inner = below.into_iter().find(|inner| {
             self.is_copy(id)
                 && self.above_driver(*inner)
                 && !self.is_copy(*inner)
@@ -350,16 +353,23 @@ impl Input<'_> {
                     .graph
                     .reached(&BTreeSet::from([*id]), |n| found.contains(&n));
                 let innermost = inner.len() == 1;
-                let why = if innermost || rule.each {
-                    format!("returns struct {}: pins the memory", rule.returns)
-                } else {
-                    format!("returns struct {}, as a chosen one does", rule.returns)
+                let outer = rule.outer.as_ref().filter(|o| self.calls(*id, &o.calls));
+                let chosen = match (innermost, outer) {
+                    (true, _) => Some((": pins the memory", &rule.hook, &rule.group)),
+                    (false, Some(o)) => Some((", and fails by itself too", &o.hook, &o.group)),
+                    (false, None) => None,
                 };
-                let hook =
-                    (innermost || rule.each).then(|| (rule.hook.clone(), rule.group.clone()));
+                let reason = chosen.map_or(", as a chosen one does", |(reason, _, _)| reason);
+                let why = format!("returns struct {}{reason}", rule.returns);
+                let hook = chosen.map(|(_, hook, group)| (hook.clone(), group.clone()));
                 replace(out, *id, why, hook);
             }
         }
+    }
+
+    fn calls(&self, id: Id, names: &[String]) -> bool {
+        let mut called = self.graph.out[id].iter();
+        called.any(|callee| names.iter().any(|name| name == self.name(*callee)))
     }
 
     /// The command to the NIC, below any verb that is kept.

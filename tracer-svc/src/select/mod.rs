@@ -38,7 +38,8 @@ pub use entry::Interface;
 pub use error::SelectError;
 pub use module::Arch;
 pub use rules::{
-    AddressRule, AttachRule, Generic, Hardware, Layers, MemoryRule, Rules, Untyped, VerbRule, Words,
+    AddressRule, AttachRule, Generic, Hardware, Layers, MemoryRule, OuterRule, Rules, Untyped,
+    VerbRule, Words,
 };
 pub use selection::{
     EntryRow, FunctionRow, Funnel, HookRow, ModuleRow, NEAR_DEPTH, Rule, SCHEMA, Selection,

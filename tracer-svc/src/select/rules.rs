@@ -132,10 +132,21 @@ pub struct MemoryRule {
     pub hook: String,
     /// Its group in the catalogue.
     pub group: String,
-    /// Each function is chosen and not the innermost alone: the outer ones have errors of
-    /// their own.
+    /// The outer functions that have errors of their own.
     #[serde(default)]
-    pub each: bool,
+    pub outer: Option<OuterRule>,
+}
+
+/// Who returns what an inner function made, and can fail besides.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OuterRule {
+    /// It calls one of these itself.
+    pub calls: Vec<String>,
+    /// Name of its hook.
+    pub hook: String,
+    /// Its group in the catalogue.
+    pub group: String,
 }
 
 /// What BPF trampolines can do on one processor.
