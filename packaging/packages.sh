@@ -4,7 +4,6 @@
 #
 #   packaging/packages.sh                 of target/release, for this machine
 #   TARGET=aarch64-unknown-linux-gnu packaging/packages.sh
-#   VERSION=0.1.0~old packaging/packages.sh   under another version, for the test of upgrades
 #
 # What cargo-deb cannot make out of the tree is laid into target/packaging before: manual
 # pages and completions, which the programs tell themselves, and Debian's changelog.
@@ -19,7 +18,7 @@ native=target/release
 out="${OUT:-target/debian}"
 made=target/packaging
 
-version="${VERSION:-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)}"
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The time of the commit, so that the same tree gives the same packages.
 SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}"
 export SOURCE_DATE_EPOCH

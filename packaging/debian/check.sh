@@ -54,7 +54,7 @@ for service in tracer collector shaper; do
   holds "rdmesh-$service has its unit" grep -qE " \./(usr/)?lib/systemd/system/rdmesh-$service.service\$" "$work/list"
   holds "its configuration is a conffile" bash -c \
     "dpkg-deb -I target/debian/rdmesh-${service}_$version-1_$arch.deb conffiles | grep -qx /etc/rdmesh/$service.toml"
-  holds "nothing of it belongs to anybody but root" bash -c "! grep -v ' root/root ' '$work/list'"
+  holds "nothing of it belongs to anybody but root" bash -c "! grep -vE ' (root/root|0/0) ' '$work/list'"
 done
 holds "the shaper depends on DPDK" bash -c \
   "dpkg-deb -f target/debian/rdmesh-shaper_$version-1_$arch.deb Depends | grep -q librte"
@@ -64,9 +64,18 @@ if [ "$arch" != amd64 ]; then
 fi
 
 [ "$(id -u)" -eq 0 ] || fail "run as root: it makes a chroot"
-say "older packages, to upgrade from"
+say "older packages, to upgrade from: another version, another line in each configuration"
 older="$version~older"
-OUT="$work/older" VERSION="$older" packaging/packages.sh >/dev/null
+mkdir "$work/older"
+for deb in "${debs[@]}"; do
+  name=$(dpkg-deb -f "$deb" Package)
+  dpkg-deb -R "$deb" "$work/$name"
+  sed -i "s/^Version: .*/Version: $older-1/" "$work/$name/DEBIAN/control"
+  if [ -e "$work/$name/DEBIAN/conffiles" ]; then
+    while read -r conffile; do echo '# older' >>"$work/$name$conffile"; done <"$work/$name/DEBIAN/conffiles"
+  fi
+  dpkg-deb --root-owner-group -Zgzip -z1 -b "$work/$name" "$work/older/${name}_$older-1_$arch.deb" >/dev/null
+done
 
 say "a fresh Debian $suite"
 debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$work/log" 2>&1 ||
@@ -80,7 +89,8 @@ inside apt-get update -qq
 mkdir "$root/older" "$root/newer"
 cp "$work"/older/*.deb "$root/older/"
 cp "${debs[@]}" "$root/newer/"
-install_all() { inside sh -c "apt-get install -y -qq --no-install-recommends /$1/*.deb"; }
+# What somebody changed stays, without a question.
+install_all() { inside sh -c "apt-get install -y -qq --no-install-recommends -o Dpkg::Options::=--force-confold /$1/*.deb"; }
 is_installed() { [ "$(inside dpkg-query -W -f '${Version} ${db:Status-Status}' "$1")" = "$2 installed" ]; }
 
 say "install"
@@ -108,11 +118,12 @@ echo kept >"$root/var/lib/rdmesh/tracer/baselines/one"
 holds "they upgrade" install_all newer
 for name in "${names[@]}"; do holds "$name is upgraded" is_installed "$name" "$version-1"; done
 holds "what somebody configured stays" bash -c "chroot '$root' tracer-svc --print-config | grep -qx 'host = \"gpu-17\"'"
+holds "what nobody configured is renewed" bash -c "! grep -q '^# older' '$root/etc/rdmesh/collector.toml'"
 holds "what was stored stays" grep -qx kept "$root/var/lib/rdmesh/tracer/baselines/one"
 holds "they install a second time" install_all newer
 
 say "downgrade"
-holds "they go back" inside sh -c "apt-get install -y -qq --allow-downgrades --no-install-recommends /older/*.deb"
+holds "they go back" inside sh -c "apt-get install -y -qq --allow-downgrades --no-install-recommends -o Dpkg::Options::=--force-confold /older/*.deb"
 holds "what somebody configured stays" grep -qx 'host = "gpu-17"' "$root/etc/rdmesh/tracer.toml"
 
 say "remove"

@@ -9,9 +9,10 @@ check() { # WHAT COMMAND…
   shift
   if "$@" >"$dir/said" 2>&1; then echo "ok $what"; else echo "fault $what: $(tail -n 3 "$dir/said" | tr '\n' ' ')"; fi
 }
-# Until it holds, for so many seconds at most.
+# Until it holds, for so many seconds of an idle machine at most: emulated beside other work,
+# everything takes a multiple.
 within() { # SECONDS COMMAND…
-  local until=$((SECONDS + $1))
+  local until=$((SECONDS + 4 * $1))
   shift
   until "$@"; do
     [ "$SECONDS" -lt "$until" ] || return 1
@@ -26,7 +27,7 @@ names() { capsh --decode="$1" | sed 's/^[^=]*=//' | tr ',' '\n' | sort | tr '\n'
 has() { [ "$(names "$(status_of "$1" "$2")")" = "$3" ] || { echo "$2 of $1: $(names "$(status_of "$1" "$2")")"; return 1; }; }
 is() { [ "$(status_of "$1" "$2")" = "$3" ] || { echo "$2 of $1: $(status_of "$1" "$2")"; return 1; }; }
 runs_as() { [ "$(stat -c %U "/proc/$(pid_of "$1")")" = "$2" ]; }
-as_rdmesh() { RDMESH_COLLECTOR=127.0.0.1:7400 timeout 30 rdmesh "$@"; }
+as_rdmesh() { RDMESH_COLLECTOR=127.0.0.1:7400 timeout 120 rdmesh "$@"; }
 
 # Soft-RoCE, as a GPU host has its cards.
 modprobe dummy && modprobe rdma_rxe
@@ -60,12 +61,11 @@ check "the tracer gains no rights" is rdmesh-tracer NoNewPrivs 1
 check "the tracer's system calls are filtered" is rdmesh-tracer Seccomp 2
 
 # What attaches: module, function, how. With every capability, and under the unit.
-attached() { grep -oE '"(function|module|how|state|attached)": *"[^"]*"' | paste -sd ' ' | sed 's/"function"/\n&/g' | sort; }
 tracer-svc probes -o json 2>"$dir/probes.err" >"$dir/root.json"
 host=$(uname -n)
 shows() { as_rdmesh probes "$host" -o json >"$dir/unit.json" && [ "$(wc -c <"$dir/unit.json")" -gt 500 ] && grep -q rxe_reg_user_mr "$dir/unit.json"; }
 check "the tracer's report reached the collector" within 90 shows
-count() { grep -cE '"state": *"(attached|PROBE_STATE_ATTACHED)"' "$1"; }
+count() { grep -oE '"state": *"attached"' "$1" | wc -l; }
 check "as many probes hang under the unit as with every capability ($(count "$dir/root.json"))" \
   bash -c "[ '$(count "$dir/root.json")' -gt 10 ] && [ '$(count "$dir/unit.json")' = '$(count "$dir/root.json")' ] || { echo 'root: $(count "$dir/root.json"), unit: $(count "$dir/unit.json")'; false; }"
 
@@ -78,6 +78,7 @@ chmod 666 /dev/infiniband/uverbs* 2>/dev/null
 recorded() { as_rdmesh failures --since 10m -o json >"$dir/failures.json" && grep -q "\"$1\"" "$dir/failures.json"; }
 check "a rank of another user fails as it should" failing 4711
 check "its failure is recorded with its job" within 60 recorded 4711
+[ -s "$dir/failures.json" ] || as_rdmesh failures --since 10m
 check "down to the function where it was born" grep -q ib_umem_get "$dir/failures.json"
 journal() { journalctl -q -u "$1" --no-pager -o cat; }
 check "the tracer misses no capability" bash -c "! journalctl -q -u rdmesh-tracer -o cat | grep -iE 'CAP_|not permitted|denied'"
