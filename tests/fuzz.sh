@@ -23,7 +23,7 @@ flags=(
 target=x86_64-unknown-linux-gnu
 [ "$(uname -m)" = x86_64 ] || target=$(rustc -vV | sed -n 's/^host: //p')
 
-for folder in shaper-svc/fuzz tracer-svc/fuzz; do
+for folder in services/fuzz shaper-svc/fuzz tracer-svc/fuzz; do
 	names=()
 	for source in "$folder"/fuzz_targets/*.rs; do
 		name=$(basename "$source" .rs)

@@ -18,6 +18,18 @@ const SAMPLES: usize = 64;
 /// was set. NTP slews at 500 ppm at most: 2.5 ms in five seconds, 30 ms in a minute.
 const JUMP_NS: i64 = 100_000_000;
 
+/// An item that came so much later than the least transit waited at its agent: it says
+/// nothing of the clocks. A loaded network or collector holds items up for a second or two.
+const WAITED_NS: i64 = 10_000_000_000;
+
+/// Items one after the other that all came late and at the pace of the boot clock: none of
+/// them waited, but the boot clock stood still meanwhile, as in a virtual machine that was
+/// paused.
+const STOOD_STILL_ITEMS: u32 = 4;
+
+/// Boot clock between two items from which on their pace is looked at.
+const PACE_OVER_NS: i64 = 500_000_000;
+
 /// Two clocks of a host, read at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
@@ -45,17 +57,23 @@ pub struct Estimate {
 pub struct HostClock {
     epochs_ns: VecDeque<i64>,
     last_real_minus_boot_ns: Option<i64>,
+    late: Option<Late>,
+}
+
+/// The last item that came late.
+#[derive(Debug, Clone, Copy)]
+struct Late {
+    boot_ns: i64,
+    received_ns: i64,
+    /// Items before it that were late and came at the boot clock's pace.
+    at_pace: u32,
 }
 
 impl HostClock {
     /// Takes a reading that came at `received_ns` (collector time).
     pub fn observe(&mut self, reading: Reading, received_ns: i64) -> Estimate {
-        if self.epochs_ns.len() == SAMPLES {
-            self.epochs_ns.pop_front();
-        }
         let sample = received_ns.saturating_sub(reading.boot_ns);
-        self.epochs_ns.push_back(sample);
-        let boot_epoch_ns = self.epochs_ns.iter().copied().min().unwrap_or(sample);
+        let boot_epoch_ns = self.epoch_with(sample, reading.boot_ns, received_ns);
         let real_minus_boot_ns = reading.real_ns.saturating_sub(reading.boot_ns);
         let moved = self
             .last_real_minus_boot_ns
@@ -71,6 +89,48 @@ impl HostClock {
             },
             real_minus_boot_ns,
         }
+    }
+
+    /// The epoch after a sample. What an agent kept during an outage, or a run before it
+    /// left, comes by the thousand and must not push the good samples out.
+    fn epoch_with(&mut self, sample: i64, boot_ns: i64, received_ns: i64) -> i64 {
+        let least = self.epochs_ns.iter().copied().min();
+        if let Some(least) = least
+            && sample.saturating_sub(least) > WAITED_NS
+        {
+            if !self.stood_still(boot_ns, received_ns) {
+                return least;
+            }
+            self.epochs_ns.clear();
+        }
+        self.late = None;
+        if self.epochs_ns.len() == SAMPLES {
+            self.epochs_ns.pop_front();
+        }
+        self.epochs_ns.push_back(sample);
+        self.epochs_ns.iter().copied().min().unwrap_or(sample)
+    }
+
+    /// Whether late items come as fast as the boot clock runs. Replays come much faster.
+    fn stood_still(&mut self, boot_ns: i64, received_ns: i64) -> bool {
+        let mut at_pace = 0;
+        if let Some(late) = self.late {
+            let booted = boot_ns.saturating_sub(late.boot_ns);
+            if (0..PACE_OVER_NS).contains(&booted) {
+                // Items of one interval say nothing of the pace.
+                return late.at_pace >= STOOD_STILL_ITEMS;
+            }
+            let received = received_ns.saturating_sub(late.received_ns);
+            if booted > 0 && received > booted / 10 * 9 {
+                at_pace = late.at_pace + 1;
+            }
+        }
+        self.late = Some(Late {
+            boot_ns,
+            received_ns,
+            at_pace,
+        });
+        at_pace >= STOOD_STILL_ITEMS
     }
 }
 
@@ -108,6 +168,31 @@ mod tests {
         clock.observe(reading(7_200 * S, 0), BOOTED + 7_200 * S + MS);
         let old = clock.observe(reading(5 * S, 0), BOOTED + 7_200 * S + 2 * MS);
         assert_eq!(old.boot_epoch_ns, BOOTED + MS);
+    }
+
+    #[test]
+    fn regression_a_thousand_replays_do_not_push_the_good_samples_out() {
+        let mut clock = HostClock::default();
+        clock.observe(reading(7_200 * S, 0), BOOTED + 7_200 * S + MS);
+        for n in 1..=1_000 {
+            let received = BOOTED + 7_200 * S + n * 2 * MS;
+            let old = clock.observe(reading(n * 5 * S, 0), received);
+            assert_eq!(old.boot_epoch_ns, BOOTED + MS, "item {n}");
+        }
+    }
+
+    #[test]
+    fn a_boot_clock_that_stood_still_is_believed_after_some_items() {
+        let mut clock = HostClock::default();
+        clock.observe(reading(100 * S, 0), BOOTED + 100 * S);
+        // The machine was paused for an hour.
+        let moved = BOOTED + 3_600 * S;
+        let epochs: Vec<i64> = (21..=30)
+            .map(|n| clock.observe(reading(n * 5 * S, 0), moved + n * 5 * S))
+            .map(|estimate| estimate.boot_epoch_ns)
+            .collect();
+        assert_eq!(epochs[..4], [BOOTED; 4]);
+        assert_eq!(epochs[4..], [moved; 6]);
     }
 
     #[test]

@@ -40,6 +40,11 @@ pub(crate) fn from_store(error: &StoreError) -> Status {
     status
 }
 
+/// Whether a refusal is about something that passes by itself.
+pub(crate) fn passes(status: &Status) -> bool {
+    status.code() == Code::Unavailable && status.metadata().contains_key(RETRY_AFTER)
+}
+
 /// What an agent hears whose items could not be stored. Nothing is wrong with them; whoever
 /// reads it in the agent's log must look at the database.
 pub(crate) fn for_agent(error: &StoreError) -> Status {

@@ -11,7 +11,7 @@ use rdmesh_services::config::{ConfigArgs, ConfigError, Loaded, load};
 use rdmesh_services::server::ServerError;
 use rdmesh_services::shutdown::Signals;
 use rdmesh_services::telemetry::{self, FLUSH_WITHIN, Resource, TelemetryError};
-use rdmesh_services::uplink::{Identity, Uplink};
+use rdmesh_services::uplink::{Identity, Spool, Surroundings, Uplink};
 use rdmesh_services::{host, server};
 use rdmesh_shaper::cli::{Cli, Command};
 use rdmesh_shaper::config::ShaperConfig;
@@ -79,6 +79,7 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
     )?;
 
     let prepared = start::prepare(&config, SystemTime::now())?;
+    let spool = Spool::open(&config.uplink.spool, &config.state_directory)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -91,7 +92,10 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
 
     let served = runtime.block_on(async {
         let mut signals = Signals::install()?;
-        let surroundings = advertised.surroundings(&config.uplink);
+        let surroundings = Surroundings {
+            spool,
+            ..advertised.surroundings(&config.uplink)
+        };
         let uplink = Uplink::start_in(surroundings, &config.uplink, move || {
             let mut hello = identity.hello();
             hello.address = advertised.address();

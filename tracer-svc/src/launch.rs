@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, Write};
+use std::path::Path;
 
 use rdmesh_proto::common::v1::AgentKind;
 use rdmesh_proto::tracer::v1::tracer_service_server::TracerServiceServer;
@@ -14,7 +15,7 @@ use rdmesh_services::limited;
 use rdmesh_services::server::{self, ListenAddress, Listener, Server, ServerError};
 use rdmesh_services::shutdown::{Closing, Signals, channel};
 use rdmesh_services::telemetry::{Resource, TelemetryError};
-use rdmesh_services::uplink::{Identity, Item, PlainDialer, Uplink};
+use rdmesh_services::uplink::{self, Identity, Item, PlainDialer, Spool, SpoolError, Uplink};
 
 use crate::automatic::{Keeper, Offers, Pace, Surroundings, offers};
 use crate::catalogue::{Catalogue, CatalogueError, ExpectedRules};
@@ -32,6 +33,9 @@ use crate::service::{
 };
 use crate::signals::{Rules, RulesError};
 use crate::window::{LiveField, Shelf, Windows};
+
+/// Where the tracer keeps what outlives it.
+const STATE_DIRECTORY: &str = "/var/lib/rdmesh/tracer";
 
 /// For those who watch: they are there and see what it costs.
 const UNLIMITED: CostConfig = CostConfig {
@@ -72,6 +76,9 @@ pub enum LaunchError {
         /// What the system said.
         error: io::Error,
     },
+    /// Another tracer has the spool.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
     /// Looking at the records failed.
     #[error(transparent)]
     Inspect(#[from] InspectError),
@@ -213,6 +220,7 @@ pub async fn serve<K: Kernel + 'static>(
 ) -> Result<(), LaunchError> {
     let refused = |what| move |error| LaunchError::System { what, error };
     let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
+    let spool = Spool::open(&config.uplink.spool, Path::new(STATE_DIRECTORY))?;
     let mut settings = settings(config.cost.clone())?;
     settings
         .figures
@@ -225,7 +233,11 @@ pub async fn serve<K: Kernel + 'static>(
         let figures = settings.figures.clone();
         settings.offers = automatic(&config, &identity, &windows, figures, server.ending());
     }
-    let uplink = Uplink::start(&config.uplink, move || identity.hello());
+    let around = uplink::Surroundings {
+        spool,
+        ..uplink::Surroundings::real(&config.uplink)
+    };
+    let uplink = Uplink::start_in(around, &config.uplink, move || identity.hello());
     let service = TracerGrpc::new(
         settings.figures.clone(),
         settings.feed.clone(),

@@ -1,6 +1,7 @@
 //! `rdmesh.collector.v1.QueryService`: what people and programs ask.
 
 mod advise;
+mod again;
 mod agents;
 mod asked;
 mod counted;

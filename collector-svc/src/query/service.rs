@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status};
 use crate::backing::Backing;
 use crate::baselines;
 use crate::live::{FOLLOWERS_MAX, Live};
+use crate::query::again::again;
 use crate::query::{
     advise, agents, diagnose, failures, flight, follow, log, page, timeline, verdict,
 };
@@ -61,14 +62,13 @@ impl Queries {
     }
 }
 
-#[tonic::async_trait]
-impl QueryService for Queries {
-    async fn list_failures(
+/// Each read as it is made once.
+impl Queries {
+    async fn list_failures_once(
         &self,
-        request: Request<ListFailuresRequest>,
+        request: &ListFailuresRequest,
     ) -> Result<Response<ListFailuresResponse>, Status> {
-        let filter =
-            failures::filter(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
+        let filter = failures::filter(request).map_err(|e| status::from_bad_request(&e))?;
         let store = self.backing.store()?;
         let found = store
             .list_failures(&filter, PAGE_MAX_BYTES)
@@ -86,6 +86,145 @@ impl QueryService for Queries {
             failures,
             next_page_token,
         }))
+    }
+
+    async fn get_timeline_once(
+        &self,
+        request: &GetTimelineRequest,
+    ) -> Result<Response<GetTimelineResponse>, Status> {
+        let store = self.backing.store()?;
+        let (found, _) =
+            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
+        let failed = |error: StoreError| status::from_store(&error);
+        let placements = store.placements_of(&found.key).await.map_err(failed)?;
+        let timeline = timeline::of_attempt(store, &found, &placements, self.backing.now());
+        let timeline = timeline.await.map_err(failed)?;
+        let job = jobs::with_placements(store, found).await?;
+        Ok(Response::new(GetTimelineResponse {
+            job: Some(job),
+            ..timeline
+        }))
+    }
+
+    async fn diagnose_once(
+        &self,
+        request: &DiagnoseRequest,
+    ) -> Result<Response<DiagnoseResponse>, Status> {
+        let store = self.backing.store()?;
+        let (found, _) =
+            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
+        let now = self.backing.now();
+        let routes = self.backing.site().routes();
+        let mut diagnosed = diagnose::diagnose_attempt(store, &found, now, &routes)
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        let job = jobs::with_placements(store, found).await?;
+        let failures = diagnosed.failures.into_iter().take(FAILURES_WITH_VERDICT);
+        let totals = diagnosed.totals.into_iter().take(TOTALS_WITH_VERDICT);
+        let share = PAGE_MAX_BYTES / 2;
+        let log = diagnosed.verdict.log.take().map(log::to_proto);
+        Ok(Response::new(DiagnoseResponse {
+            job: Some(job),
+            verdict: Some(verdict::verdict_to_proto(diagnosed.verdict)),
+            failures: page::fitting(failures.map(failures::to_proto), share),
+            totals: page::fitting(totals.map(verdict::total_to_proto), share),
+            unseen: diagnosed.unseen,
+            log,
+            flight: diagnosed.flight.iter().map(flight::to_proto).collect(),
+            captured: diagnosed.fork.and_then(baselines::captured),
+        }))
+    }
+
+    async fn advise_retry_once(
+        &self,
+        request: &AdviseRetryRequest,
+    ) -> Result<Response<AdviseRetryResponse>, Status> {
+        let store = self.backing.store()?;
+        let (found, _) =
+            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
+        let routes = self.backing.site().routes();
+        let advice = advise::on_attempt(store, &found, self.backing.now(), &routes).await;
+        Ok(Response::new(advice.map_err(|e| status::from_store(&e))?))
+    }
+
+    async fn list_agents_once(
+        &self,
+        request: &ListAgentsRequest,
+    ) -> Result<Response<ListAgentsResponse>, Status> {
+        let size = page::size(request.page_size, AGENTS_DEFAULT, AGENTS_MAX)
+            .map_err(|e| status::from_bad_request(&e))?;
+        let offset = page::read_offset_token(&request.page_token)
+            .map_err(|e| status::from_bad_request(&e))?;
+        let store = self.backing.store()?;
+        let now = self.backing.now();
+        let all = store.agents().await.map_err(|e| status::from_store(&e))?;
+        let mut agents: Vec<_> = all.into_iter().map(|a| agents::to_proto(a, now)).collect();
+        agents::order(&mut agents);
+        let end = offset.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+        let next_page_token = if end < agents.len() {
+            page::offset_token(end)
+        } else {
+            String::new()
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let agents = agents.into_iter().skip(offset).take(size).collect();
+        Ok(Response::new(ListAgentsResponse {
+            agents,
+            next_page_token,
+        }))
+    }
+
+    async fn get_host_probes_once(
+        &self,
+        request: &GetHostProbesRequest,
+    ) -> Result<Response<GetHostProbesResponse>, Status> {
+        let host =
+            attempt::host("host", &request.host).map_err(|e| status::from_bad_request(&e))?;
+        let store = self.backing.store()?;
+        let stored = store
+            .last_probe_report(&host)
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        let Some(stored) = stored else {
+            let known = store
+                .host_is_known(&host)
+                .await
+                .map_err(|e| status::from_store(&e))?;
+            return Err(if known {
+                Status::not_found(format!(
+                    "{host} has sent no probe report yet; is its tracer up to date?"
+                ))
+            } else {
+                never_reported(&host)
+            });
+        };
+        let mut report = ProbeReport::decode(stored.body.as_slice()).map_err(|error| {
+            Status::internal(format!(
+                "the stored probe report of {host} does not read: {error}"
+            ))
+        })?;
+        let counts = store
+            .probe_counts(&host, stored.run_id)
+            .await
+            .map_err(|e| status::from_store(&e))?;
+        agents::count(&mut report, &counts);
+        Ok(Response::new(GetHostProbesResponse {
+            host,
+            reported_at: Some(times::to_proto(stored.received_at)),
+            report: Some(report),
+            marks: stored.marks,
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl QueryService for Queries {
+    async fn list_failures(
+        &self,
+        request: Request<ListFailuresRequest>,
+    ) -> Result<Response<ListFailuresResponse>, Status> {
+        let request = request.into_inner();
+        again(|| self.list_failures_once(&request)).await
     }
 
     type WatchFailuresStream = Watched;
@@ -121,18 +260,7 @@ impl QueryService for Queries {
         request: Request<GetTimelineRequest>,
     ) -> Result<Response<GetTimelineResponse>, Status> {
         let request = request.into_inner();
-        let store = self.backing.store()?;
-        let (found, _) =
-            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
-        let failed = |error: StoreError| status::from_store(&error);
-        let placements = store.placements_of(&found.key).await.map_err(failed)?;
-        let timeline = timeline::of_attempt(store, &found, &placements, self.backing.now());
-        let timeline = timeline.await.map_err(failed)?;
-        let job = jobs::with_placements(store, found).await?;
-        Ok(Response::new(GetTimelineResponse {
-            job: Some(job),
-            ..timeline
-        }))
+        again(|| self.get_timeline_once(&request)).await
     }
 
     async fn diagnose(
@@ -140,29 +268,7 @@ impl QueryService for Queries {
         request: Request<DiagnoseRequest>,
     ) -> Result<Response<DiagnoseResponse>, Status> {
         let request = request.into_inner();
-        let store = self.backing.store()?;
-        let (found, _) =
-            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
-        let now = self.backing.now();
-        let routes = self.backing.site().routes();
-        let mut diagnosed = diagnose::diagnose_attempt(store, &found, now, &routes)
-            .await
-            .map_err(|e| status::from_store(&e))?;
-        let job = jobs::with_placements(store, found).await?;
-        let failures = diagnosed.failures.into_iter().take(FAILURES_WITH_VERDICT);
-        let totals = diagnosed.totals.into_iter().take(TOTALS_WITH_VERDICT);
-        let share = PAGE_MAX_BYTES / 2;
-        let log = diagnosed.verdict.log.take().map(log::to_proto);
-        Ok(Response::new(DiagnoseResponse {
-            job: Some(job),
-            verdict: Some(verdict::verdict_to_proto(diagnosed.verdict)),
-            failures: page::fitting(failures.map(failures::to_proto), share),
-            totals: page::fitting(totals.map(verdict::total_to_proto), share),
-            unseen: diagnosed.unseen,
-            log,
-            flight: diagnosed.flight.iter().map(flight::to_proto).collect(),
-            captured: diagnosed.fork.and_then(baselines::captured),
-        }))
+        again(|| self.diagnose_once(&request)).await
     }
 
     async fn advise_retry(
@@ -170,12 +276,7 @@ impl QueryService for Queries {
         request: Request<AdviseRetryRequest>,
     ) -> Result<Response<AdviseRetryResponse>, Status> {
         let request = request.into_inner();
-        let store = self.backing.store()?;
-        let (found, _) =
-            jobs::find(store, &request.job_id, request.requeue, request.restart).await?;
-        let routes = self.backing.site().routes();
-        let advice = advise::on_attempt(store, &found, self.backing.now(), &routes).await;
-        Ok(Response::new(advice.map_err(|e| status::from_store(&e))?))
+        again(|| self.advise_retry_once(&request)).await
     }
 
     async fn list_agents(
@@ -183,69 +284,15 @@ impl QueryService for Queries {
         request: Request<ListAgentsRequest>,
     ) -> Result<Response<ListAgentsResponse>, Status> {
         let request = request.into_inner();
-        let size = page::size(request.page_size, AGENTS_DEFAULT, AGENTS_MAX)
-            .map_err(|e| status::from_bad_request(&e))?;
-        let offset = page::read_offset_token(&request.page_token)
-            .map_err(|e| status::from_bad_request(&e))?;
-        let store = self.backing.store()?;
-        let now = self.backing.now();
-        let all = store.agents().await.map_err(|e| status::from_store(&e))?;
-        let mut agents: Vec<_> = all.into_iter().map(|a| agents::to_proto(a, now)).collect();
-        agents::order(&mut agents);
-        let end = offset.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
-        let next_page_token = if end < agents.len() {
-            page::offset_token(end)
-        } else {
-            String::new()
-        };
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let agents = agents.into_iter().skip(offset).take(size).collect();
-        Ok(Response::new(ListAgentsResponse {
-            agents,
-            next_page_token,
-        }))
+        again(|| self.list_agents_once(&request)).await
     }
 
     async fn get_host_probes(
         &self,
         request: Request<GetHostProbesRequest>,
     ) -> Result<Response<GetHostProbesResponse>, Status> {
-        let host = attempt::host("host", &request.get_ref().host)
-            .map_err(|e| status::from_bad_request(&e))?;
-        let store = self.backing.store()?;
-        let stored = store
-            .last_probe_report(&host)
-            .await
-            .map_err(|e| status::from_store(&e))?;
-        let Some(stored) = stored else {
-            let known = store
-                .host_is_known(&host)
-                .await
-                .map_err(|e| status::from_store(&e))?;
-            return Err(if known {
-                Status::not_found(format!(
-                    "{host} has sent no probe report yet; is its tracer up to date?"
-                ))
-            } else {
-                never_reported(&host)
-            });
-        };
-        let mut report = ProbeReport::decode(stored.body.as_slice()).map_err(|error| {
-            Status::internal(format!(
-                "the stored probe report of {host} does not read: {error}"
-            ))
-        })?;
-        let counts = store
-            .probe_counts(&host, stored.run_id)
-            .await
-            .map_err(|e| status::from_store(&e))?;
-        agents::count(&mut report, &counts);
-        Ok(Response::new(GetHostProbesResponse {
-            host,
-            reported_at: Some(times::to_proto(stored.received_at)),
-            report: Some(report),
-            marks: stored.marks,
-        }))
+        let request = request.into_inner();
+        again(|| self.get_host_probes_once(&request)).await
     }
 }
 

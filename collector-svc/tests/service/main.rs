@@ -20,4 +20,5 @@ mod outage;
 mod program;
 mod queries;
 mod running;
+mod several;
 mod wires;

@@ -1,5 +1,8 @@
 //! Postgres goes and comes back; the collector ends in order.
 
+use std::time::{Duration, Instant};
+
+use rdmesh_proto::collector::v1::ListAgentsRequest;
 use tonic::Code;
 
 use crate::made::{Host, start};
@@ -51,12 +54,49 @@ async fn a_batch_that_cannot_be_stored_in_time_sends_its_agents_off() {
         }
     };
     assert_eq!(sent_off.code(), Code::Unavailable, "{sent_off:?}");
+    assert!(sent_off.metadata().contains_key("retry-after"));
+    assert!(
+        sent_off.message().contains("cannot be reached"),
+        "{sent_off:?}"
+    );
     cluster().start_again().unwrap();
     until("health says SERVING", || collector.serves()).await;
     let mut again = collector.agent(host.hello()).await;
     again.send(1, host.failing("7")).await;
     again.acknowledged(1).await;
     assert_eq!(collector.read("SELECT count(*) FROM rdmesh.failures"), "1");
+}
+
+#[tokio::test]
+async fn a_read_waits_for_a_postgres_that_is_restarted() {
+    let collector = Running::start().await;
+    let host = Host::new("gpu-01");
+    let mut agent = collector.agent(host.hello()).await;
+    agent.send(1, host.failing("7")).await;
+    agent.acknowledged(1).await;
+    cluster().stop().unwrap();
+    let mut queries = collector.queries();
+    let asked = tokio::spawn(async move {
+        let ask = ListAgentsRequest::default();
+        queries.list_agents(ask).await
+    });
+    cluster().start_again().unwrap();
+    let fleet = asked.await.unwrap().unwrap();
+    assert_eq!(fleet.get_ref().agents.len(), 1);
+
+    // One that stays away is told of within a bound, with a reason and when to come again.
+    cluster().stop().unwrap();
+    let began = Instant::now();
+    let ask = ListAgentsRequest::default();
+    let refused = collector.queries().list_agents(ask).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    assert!(refused.metadata().contains_key("retry-after"));
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+    cluster().start_again().unwrap();
 }
 
 #[tokio::test]

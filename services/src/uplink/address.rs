@@ -69,6 +69,88 @@ impl FromStr for CollectorAddress {
     }
 }
 
+/// One collector, or several on one database: agents try them in turn.
+///
+/// Written with commas between them. A name that stands for several machines counts as
+/// all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectorAddresses(Vec<CollectorAddress>);
+
+/// Addresses in one list. More are the business of a name.
+const MAX_ADDRESSES: usize = 16;
+
+impl Default for CollectorAddresses {
+    fn default() -> Self {
+        CollectorAddress::default().into()
+    }
+}
+
+impl From<CollectorAddress> for CollectorAddresses {
+    fn from(address: CollectorAddress) -> Self {
+        Self(vec![address])
+    }
+}
+
+impl CollectorAddresses {
+    /// All of them, in the order in which they were written; at least one.
+    pub fn iter(&self) -> impl Iterator<Item = &CollectorAddress> {
+        self.0.iter()
+    }
+
+    /// Whether all are on this machine, as far as their texts tell.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.0.iter().all(CollectorAddress::is_local)
+    }
+}
+
+impl fmt::Display for CollectorAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, address) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{address}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for CollectorAddresses {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut addresses: Vec<CollectorAddress> = Vec::new();
+        for part in text.split(',') {
+            let address = part.trim().parse()?;
+            // Twice would only be asked twice.
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.len() > MAX_ADDRESSES {
+            return Err(format!(
+                "{} collector addresses; write {MAX_ADDRESSES} at most, or a name that stands \
+                 for all of them",
+                addresses.len()
+            ));
+        }
+        Ok(Self(addresses))
+    }
+}
+
+impl Serialize for CollectorAddresses {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CollectorAddresses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 impl Serialize for CollectorAddress {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -98,6 +180,20 @@ mod tests {
             "[fd00::1]:7400".parse::<CollectorAddress>().unwrap().uri(),
             "http://[fd00::1]:7400"
         );
+    }
+
+    #[test]
+    fn several_collectors_are_written_with_commas() {
+        let several: CollectorAddresses = "a:1, http://b:2,a:1".parse().unwrap();
+        assert_eq!(several.to_string(), "a:1,b:2");
+        assert_eq!(several.to_string().parse(), Ok(several));
+        for bad in ["", "a:1,", ",", "a:1,,b:2", "a:1;b:2"] {
+            let message = bad.parse::<CollectorAddresses>().unwrap_err();
+            assert!(message.contains("write HOST:PORT"), "{bad}: {message}");
+        }
+        let many: Vec<String> = (1..=17).map(|n| format!("h{n}:1")).collect();
+        let message = many.join(",").parse::<CollectorAddresses>().unwrap_err();
+        assert!(message.contains("16 at most"), "{message}");
     }
 
     #[test]

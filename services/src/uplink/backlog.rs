@@ -1,5 +1,4 @@
-//! What waits for an acknowledgement. In memory; a spool on disk can take the place of
-//! this type, since it deals in encoded bytes and sequences alone.
+//! Encoded items in memory, in the order of their sequences.
 
 use std::collections::VecDeque;
 
@@ -33,28 +32,28 @@ pub(crate) struct Evicted {
     pub(crate) snapshots: u64,
 }
 
-/// Entries in the order of their sequences, bounded by count and bytes.
-#[derive(Debug)]
+impl Evicted {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.items += other.items;
+        self.snapshots += other.snapshots;
+    }
+
+    pub(crate) fn count(&mut self, kind: Kind) {
+        self.items += 1;
+        self.snapshots += u64::from(kind == Kind::Snapshot);
+    }
+}
+
+/// Entries in the order of their sequences.
+#[derive(Debug, Default)]
 pub(crate) struct Backlog {
     entries: VecDeque<Entry>,
     bytes: usize,
-    max_items: usize,
-    max_bytes: usize,
 }
 
 impl Backlog {
-    pub(crate) fn new(max_items: usize, max_bytes: usize) -> Self {
-        Self {
-            entries: VecDeque::new(),
-            bytes: 0,
-            max_items: max_items.max(1),
-            max_bytes,
-        }
-    }
-
-    /// Appends an entry, whose sequence is higher than all before, and makes room. The
-    /// newest entry itself never goes.
-    pub(crate) fn push(&mut self, entry: Entry) -> Evicted {
+    /// Appends an entry, whose sequence is higher than all before.
+    pub(crate) fn push(&mut self, entry: Entry) {
         debug_assert!(
             self.entries
                 .back()
@@ -62,33 +61,49 @@ impl Backlog {
         );
         self.bytes += entry.cost();
         self.entries.push_back(entry);
-        let mut evicted = Evicted::default();
-        while self.entries.len() > 1
-            && (self.entries.len() > self.max_items || self.bytes > self.max_bytes)
-        {
-            let Some(gone) = self.remove(self.least_missed()) else {
-                break;
-            };
-            evicted.items += 1;
-            evicted.snapshots += u64::from(gone.kind == Kind::Snapshot);
-        }
-        evicted
     }
 
-    /// The oldest report of an interval; where there is none, the oldest of all. Never
-    /// the newest entry.
-    fn least_missed(&self) -> usize {
-        let older = self.entries.len() - 1;
-        self.entries
+    /// Lets go of the oldest report of an interval; where there is none, of the oldest of
+    /// all. Never of the newest entry, unless it is the only one.
+    pub(crate) fn give_up_least_missed(&mut self) -> Option<Entry> {
+        let older = self.entries.len().saturating_sub(1);
+        let at = self
+            .entries
             .iter()
             .take(older)
             .position(|e| e.kind != Kind::State)
-            .unwrap_or(0)
+            .unwrap_or(0);
+        self.remove(at)
+    }
+
+    pub(crate) fn first(&self) -> Option<&Entry> {
+        self.entries.front()
+    }
+
+    pub(crate) fn last(&self) -> Option<&Entry> {
+        self.entries.back()
+    }
+
+    pub(crate) fn pop_first(&mut self) -> Option<Entry> {
+        let gone = self.entries.pop_front()?;
+        self.bytes -= gone.cost();
+        Some(gone)
+    }
+
+    pub(crate) fn pop_last(&mut self) -> Option<Entry> {
+        let gone = self.entries.pop_back()?;
+        self.bytes -= gone.cost();
+        Some(gone)
     }
 
     /// The first entry after `sequence`.
     pub(crate) fn after(&self, sequence: u64) -> Option<&Entry> {
         self.entries.get(self.through(sequence))
+    }
+
+    /// All entries after `sequence`.
+    pub(crate) fn iter_after(&self, sequence: u64) -> impl Iterator<Item = &Entry> {
+        self.entries.range(self.through(sequence)..)
     }
 
     /// How many entries have a sequence up to `sequence`.
@@ -140,114 +155,5 @@ impl Backlog {
             .iter()
             .filter(|e| e.kind == Kind::Snapshot)
             .count()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn entry(sequence: u64, kind: Kind, bytes: usize) -> Entry {
-        Entry {
-            sequence,
-            kind,
-            bytes: vec![0; bytes].into(),
-        }
-    }
-
-    fn sequences(backlog: &Backlog) -> Vec<u64> {
-        backlog.entries.iter().map(|e| e.sequence).collect()
-    }
-
-    #[test]
-    fn the_oldest_report_goes_first_and_states_stay() {
-        let mut backlog = Backlog::new(3, usize::MAX);
-        backlog.push(entry(1, Kind::State, 1));
-        backlog.push(entry(2, Kind::Interval, 1));
-        backlog.push(entry(3, Kind::Snapshot, 1));
-        assert_eq!(
-            backlog.push(entry(4, Kind::Snapshot, 1)),
-            Evicted {
-                items: 1,
-                snapshots: 0
-            }
-        );
-        assert_eq!(
-            backlog.push(entry(5, Kind::Snapshot, 1)),
-            Evicted {
-                items: 1,
-                snapshots: 1
-            }
-        );
-        assert_eq!(sequences(&backlog), [1, 4, 5]);
-    }
-
-    #[test]
-    fn with_states_alone_the_oldest_state_goes() {
-        let mut backlog = Backlog::new(2, usize::MAX);
-        for n in 1..=3 {
-            backlog.push(entry(n, Kind::State, 1));
-        }
-        assert_eq!(sequences(&backlog), [2, 3]);
-    }
-
-    #[test]
-    fn one_large_entry_pushes_out_many_small_ones_and_stays() {
-        let mut backlog = Backlog::new(100, 10 * (1 + ENTRY_OVERHEAD_BYTES));
-        for n in 1..=10 {
-            assert_eq!(backlog.push(entry(n, Kind::Snapshot, 1)).items, 0);
-        }
-        let evicted = backlog.push(entry(11, Kind::Snapshot, 5_000));
-        assert_eq!(
-            evicted,
-            Evicted {
-                items: 10,
-                snapshots: 10
-            }
-        );
-        assert_eq!(sequences(&backlog), [11]);
-    }
-
-    #[test]
-    fn single_releases_leave_gaps_that_lookups_step_over() {
-        let mut backlog = Backlog::new(10, usize::MAX);
-        for n in 1..=4 {
-            backlog.push(entry(n, Kind::Snapshot, 1));
-        }
-        assert!(backlog.release(2));
-        assert!(!backlog.release(2));
-        assert_eq!(backlog.after(1).map(|e| e.sequence), Some(3));
-        assert_eq!(backlog.through(3), 2);
-        assert_eq!(backlog.release_through(3), 2);
-        assert_eq!(sequences(&backlog), [4]);
-    }
-
-    proptest! {
-        #[test]
-        fn bounds_and_books_hold(
-            steps in prop::collection::vec((0_u8..4, 0_usize..400, 1_u64..60), 1..200),
-        ) {
-            let (max_items, max_bytes) = (8, 1_500);
-            let mut backlog = Backlog::new(max_items, max_bytes);
-            let (mut next, mut out, mut let_go) = (1, 0, 0);
-            for (what, size, sequence) in steps {
-                match what {
-                    0 => let_go += backlog.release_through(sequence) as u64,
-                    1 => let_go += u64::from(backlog.release(sequence)),
-                    kind => {
-                        let kind = if kind == 2 { Kind::Snapshot } else { Kind::State };
-                        out += backlog.push(entry(next, kind, size)).items;
-                        next += 1;
-                    }
-                }
-                prop_assert!(backlog.len() <= max_items);
-                prop_assert!(backlog.bytes() <= max_bytes || backlog.len() == 1);
-                let sum: usize = backlog.entries.iter().map(Entry::cost).sum();
-                prop_assert_eq!(backlog.bytes(), sum);
-                prop_assert_eq!(backlog.len() as u64 + out + let_go, next - 1);
-                prop_assert!(backlog.entries.iter().is_sorted_by(|a, b| a.sequence < b.sequence));
-            }
-        }
     }
 }

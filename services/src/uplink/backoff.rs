@@ -32,6 +32,11 @@ impl Backoff {
         base / 2 + (base / 2).mul_f64(self.random.random::<f64>())
     }
 
+    /// A time or up to half as much more: those who were told the same do not come together.
+    pub(crate) fn spread(&mut self, time: Duration) -> Duration {
+        time + (time / 2).mul_f64(self.random.random::<f64>())
+    }
+
     /// The peer took something: start over.
     pub(crate) fn reset(&mut self) {
         self.next = self.min;
@@ -65,6 +70,16 @@ mod tests {
             backoff.slowest();
             prop_assert!(backoff.wait() >= MAX / 2);
         }
+    }
+
+    #[test]
+    fn a_time_that_many_were_told_is_spread() {
+        let mut backoff = Backoff::new(MIN, MAX, 7);
+        let waits: std::collections::BTreeSet<Duration> =
+            (0..100).map(|_| backoff.spread(MAX)).collect();
+        assert!(waits.iter().all(|w| (MAX..=MAX + MAX / 2).contains(w)));
+        assert!(waits.len() > 95);
+        assert_eq!(backoff.spread(Duration::ZERO), Duration::ZERO);
     }
 
     #[test]

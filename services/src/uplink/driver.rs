@@ -1,6 +1,7 @@
 //! Connection after connection, with a wait between them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdmesh_proto::collector::v1::Hello;
 use tokio::time::{Instant, sleep, timeout};
@@ -8,13 +9,13 @@ use tokio::time::{Instant, sleep, timeout};
 use super::backoff::Backoff;
 use super::session::{End, Lost, Session};
 use super::shared::Shared;
-use super::{Dial, Pace, Surroundings};
+use super::{Dial, Pace};
 
 /// The task behind an uplink.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
-    dialer: Box<dyn Dial>,
-    hello: Box<dyn Fn() -> Hello + Send + Sync>,
+    dialer: Arc<dyn Dial>,
+    hello: Arc<dyn Fn() -> Hello + Send + Sync>,
     pace: Pace,
     backoff: Backoff,
     /// Since when the collector is away, for the log.
@@ -24,12 +25,11 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        surroundings: Surroundings,
-        hello: Box<dyn Fn() -> Hello + Send + Sync>,
+        dialer: Arc<dyn Dial>,
+        pace: Pace,
+        seed: u64,
+        hello: Arc<dyn Fn() -> Hello + Send + Sync>,
     ) -> Self {
-        let Surroundings {
-            dialer, seed, pace, ..
-        } = surroundings;
         let backoff = Backoff::new(pace.backoff_min, pace.backoff_max, seed);
         Self {
             shared,
@@ -61,7 +61,7 @@ impl Driver {
             } else if lost.refused {
                 self.backoff.slowest();
             }
-            self.wait().await;
+            self.wait(lost.retry_after.unwrap_or_default()).await;
         }
         self.shared.disconnected("the uplink was closed");
     }
@@ -91,26 +91,27 @@ impl Driver {
     /// One line when the collector goes away, not one for each attempt.
     fn log(&mut self, lost: &Lost) {
         let why = lost.why.as_str();
-        if self.away_since.is_some() {
+        // The live run tells of the collector.
+        let told = self.away_since.is_some() || self.shared.is_of_earlier_run();
+        if told {
+            self.away_since.get_or_insert_with(Instant::now);
             tracing::debug!(why, "still not connected to the collector");
             return;
         }
         self.away_since = Some(Instant::now());
+        let on_disk = self.shared.has_spool();
         if lost.refused {
-            tracing::error!(
-                why,
-                "the collector refuses this agent; items wait in memory"
-            );
+            tracing::error!(why, on_disk, "the collector refuses this agent; items wait");
         } else {
-            tracing::warn!(why, "not connected to the collector; items wait in memory");
+            tracing::warn!(why, on_disk, "not connected to the collector; items wait");
         }
     }
 
-    /// Waits for the next attempt. Closing the queue ends the wait, since the process is
+    /// Waits for the next attempt, `least` at least. Closing the queue ends the wait, since the process is
     /// about to end.
-    async fn wait(&mut self) {
+    async fn wait(&mut self, least: Duration) {
         let was_closed = self.shared.is_closed();
-        let wait = self.backoff.wait();
+        let wait = self.backoff.wait().max(self.backoff.spread(least));
         let closed = async {
             while was_closed || !self.shared.is_closed() {
                 self.shared.changed().await;

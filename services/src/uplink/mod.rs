@@ -8,6 +8,8 @@
 //!   by (host, agent, run id, sequence).
 //! * What waits is bounded by count and bytes. Beyond, the oldest report of an
 //!   interval (snapshot, heartbeat, window) goes, and is counted.
+//! * With a [`spool`] it waits on disk, and memory holds what is sent next; what an
+//!   earlier run of the agent left there is sent too.
 //! * While it is connected and nothing is unacknowledged, nothing here wakes up: there
 //!   is no ping and no timer. A dead peer is noticed because an acknowledgement
 //!   stays away ([`ACK_WITHIN`]); an agent speaks every few seconds anyway.
@@ -39,11 +41,13 @@ mod driver;
 mod hello;
 mod instruments;
 mod item;
+mod queue;
 mod session;
 mod shared;
+pub mod spool;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rdmesh_proto::collector::v1::Hello;
@@ -51,12 +55,14 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::config::{Check, Invalid, Validate};
+use spool::Keeper;
 
-pub use address::CollectorAddress;
+pub use address::{CollectorAddress, CollectorAddresses};
 pub use dial::{Dial, DialError, Dialing, PlainDialer};
 pub use hello::Identity;
 pub use item::Item;
 pub use shared::{PushError, Status};
+pub use spool::{Spool, SpoolConfig, SpoolError, SpoolStatus};
 
 /// Largest item, bytes on the wire. A snapshot of 200 records has 4.4 KB and one of
 /// 4,000 under 200 KB; what is ten times larger is a fault of the builder, and it
@@ -92,6 +98,10 @@ pub const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// dead path costs half a minute of memory.
 pub const ACK_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long the last write to the spool may take when the agent ends: a disk that syncs a
+/// megabyte takes a tenth of it.
+pub const LAST_WRITE_WITHIN: Duration = Duration::from_secs(2);
+
 /// Longest pause that `slow_down_ms` can ask for. A slip of the collector must not
 /// silence an agent for the seven weeks that the field can say.
 pub const MAX_SLOW_DOWN: Duration = Duration::from_secs(60);
@@ -104,20 +114,25 @@ pub const MAX_RESPONSE_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UplinkConfig {
-    /// The collector: `HOST:PORT` or `http://HOST:PORT`.
-    pub collector: CollectorAddress,
-    /// Items kept until they are acknowledged.
+    /// The collector: `HOST:PORT` or `http://HOST:PORT`; several on one database with commas
+    /// between them. They are tried in turn, as are all addresses of a name.
+    pub collector: CollectorAddresses,
+    /// Items kept in memory until they are acknowledged; what is more waits on disk where
+    /// there is a spool, and is given up where there is none.
     pub memory_items: u32,
     /// Their bytes.
     pub memory_bytes: u64,
+    /// What waits on disk.
+    pub spool: SpoolConfig,
 }
 
 impl Default for UplinkConfig {
     fn default() -> Self {
         Self {
-            collector: CollectorAddress::default(),
+            collector: CollectorAddresses::default(),
             memory_items: DEFAULT_MEMORY_ITEMS,
             memory_bytes: DEFAULT_MEMORY_BYTES,
+            spool: SpoolConfig::default(),
         }
     }
 }
@@ -129,7 +144,8 @@ impl Validate for UplinkConfig {
             "memory_bytes",
             self.memory_bytes,
             MAX_ITEM_BYTES as u64..=1 << 30,
-        )
+        )?;
+        Check::section("spool", &self.spool)
     }
 }
 
@@ -170,10 +186,12 @@ pub struct Surroundings {
     pub wall_clock: fn() -> SystemTime,
     /// Times and sizes.
     pub pace: Pace,
+    /// Where items wait beside memory.
+    pub spool: Option<Spool>,
 }
 
 impl Surroundings {
-    /// The real ones: plain TCP to the configured collector, a random seed.
+    /// The real ones: plain TCP to the configured collector, a random seed, no spool.
     #[must_use]
     pub fn real(config: &UplinkConfig) -> Self {
         if !config.collector.is_local() {
@@ -182,11 +200,15 @@ impl Surroundings {
                 "reporting without TLS: what passes can be read and changed on the way"
             );
         }
+        let seed = uuid::Uuid::new_v4().as_u64_pair().0;
+        // Where several collectors are written, the first is not everybody's first.
+        let turn = usize::try_from(seed >> 33).unwrap_or(0);
         Self {
-            dialer: Box::new(PlainDialer::new(config.collector.clone())),
-            seed: uuid::Uuid::new_v4().as_u64_pair().0,
+            dialer: Box::new(PlainDialer::from_turn(config.collector.clone(), turn)),
+            seed,
             wall_clock: SystemTime::now,
             pace: Pace::default(),
+            spool: None,
         }
     }
 }
@@ -196,12 +218,15 @@ impl Surroundings {
 pub struct Uplink {
     shared: Arc<shared::Shared>,
     task: JoinHandle<()>,
+    earlier: Option<JoinHandle<()>>,
+    keeper: Option<Keeper>,
 }
 
 /// Gives items to an uplink and asks how it fares. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct UplinkHandle {
     shared: Arc<shared::Shared>,
+    spool: Option<Arc<Mutex<SpoolStatus>>>,
 }
 
 /// What [`Uplink::drain`] came to.
@@ -211,6 +236,8 @@ pub struct Drained {
     pub items_left: usize,
     /// Snapshots among them.
     pub snapshots_left: usize,
+    /// Whether the next run of the agent finds and sends them.
+    pub kept_on_disk: bool,
 }
 
 impl Drained {
@@ -234,11 +261,40 @@ impl Uplink {
         config: &UplinkConfig,
         hello: impl Fn() -> Hello + Send + Sync + 'static,
     ) -> Self {
-        let shared = Arc::new(shared::Shared::new(config, surroundings.wall_clock));
+        let Surroundings {
+            dialer,
+            seed,
+            wall_clock,
+            pace,
+            spool,
+        } = surroundings;
+        let dialer: Arc<dyn Dial> = dialer.into();
+        let hello: Arc<dyn Fn() -> Hello + Send + Sync> = Arc::new(hello);
+        let started = spool.and_then(|spool| start_keeper(spool, config, wall_clock, hello()));
+        let (keeper, shared) = match started {
+            Some((keeper, shared)) => (Some(keeper), shared),
+            None => (None, Arc::new(shared::Shared::new(config, wall_clock))),
+        };
         instruments::register(&shared);
-        let driver = driver::Driver::new(Arc::clone(&shared), surroundings, Box::new(hello));
+        let earlier = keeper.as_ref().map(|keeper| {
+            instruments::register_spool(&keeper.status());
+            tokio::spawn(spool::send_earlier(
+                keeper.waker(),
+                Arc::clone(&shared),
+                Arc::clone(&hello),
+                Arc::clone(&dialer),
+                pace,
+                seed,
+            ))
+        });
+        let driver = driver::Driver::new(Arc::clone(&shared), dialer, pace, seed, hello);
         let task = tokio::spawn(driver.run());
-        Self { shared, task }
+        Self {
+            shared,
+            task,
+            earlier,
+            keeper,
+        }
     }
 
     /// A handle for whoever makes items.
@@ -246,11 +302,13 @@ impl Uplink {
     pub fn handle(&self) -> UplinkHandle {
         UplinkHandle {
             shared: Arc::clone(&self.shared),
+            spool: self.keeper.as_ref().map(Keeper::status),
         }
     }
 
     /// Takes no more items, sends what waits, and returns when all is acknowledged or
-    /// after `deadline`. Tries to connect at once if it is not connected.
+    /// after `deadline`. Tries to connect at once if it is not connected. With a spool what
+    /// is left then is on disk; that may take [`LAST_WRITE_WITHIN`] more.
     pub async fn drain(mut self, deadline: Duration) -> Drained {
         self.shared.close();
         if tokio::time::timeout(deadline, &mut self.task)
@@ -259,23 +317,56 @@ impl Uplink {
         {
             self.task.abort();
         }
+        self.stop_earlier();
+        if let Some(thread) = self.keeper.as_mut().and_then(Keeper::end) {
+            let ended = tokio::task::spawn_blocking(move || thread.join());
+            if tokio::time::timeout(LAST_WRITE_WITHIN, ended)
+                .await
+                .is_err()
+            {
+                tracing::error!("the spool's disk does not answer; what is in memory may be lost");
+            }
+        }
         let drained = self.shared.left();
         if !drained.is_complete() {
             tracing::warn!(
                 items = drained.items_left,
                 snapshots = drained.snapshots_left,
                 waited = ?deadline,
+                kept_on_disk = drained.kept_on_disk,
                 "ended with unacknowledged items"
             );
         }
         drained
     }
+
+    fn stop_earlier(&self) {
+        if let Some(earlier) = &self.earlier {
+            earlier.abort();
+        }
+    }
+}
+
+/// A spool without a thread is none.
+fn start_keeper(
+    spool: Spool,
+    config: &UplinkConfig,
+    wall_clock: fn() -> SystemTime,
+    hello: Hello,
+) -> Option<(Keeper, Arc<shared::Shared>)> {
+    let shared = |waker| Arc::new(shared::Shared::spooled(config, wall_clock, waker));
+    Keeper::start(spool, config, shared, hello)
+        .inspect_err(|error| {
+            tracing::error!(%error, "no thread for the spool; items wait in memory alone");
+        })
+        .ok()
 }
 
 impl Drop for Uplink {
     fn drop(&mut self) {
         self.shared.close();
         self.task.abort();
+        self.stop_earlier();
     }
 }
 
@@ -289,8 +380,8 @@ impl UplinkHandle {
         self.shared.push(item.into())
     }
 
-    /// Snapshots of this run that will not be sent any more: they fell out of memory or
-    /// were too large. Belongs into each snapshot's and heartbeat's `snapshots_given_up`.
+    /// Snapshots that will not be sent any more: they fell out of memory or out of the
+    /// spool, were too large, or were damaged on disk. Belongs into each snapshot's and heartbeat's `snapshots_given_up`.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.shared.given_up()
@@ -300,5 +391,12 @@ impl UplinkHandle {
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.status()
+    }
+
+    /// How its spool fares; none where there is no spool.
+    #[must_use]
+    pub fn spool_status(&self) -> Option<SpoolStatus> {
+        let status = self.spool.as_ref()?;
+        Some(*status.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

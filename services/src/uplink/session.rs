@@ -21,6 +21,10 @@ use super::wire;
 /// How long the collector has to end its side after everything was acknowledged.
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 
+/// Longest wait that a refusal can ask for, as long as the longest back-off: so that
+/// everything flows again within ten seconds of a fault's end.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
+
 /// How a session ended.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -38,6 +42,17 @@ pub(crate) struct Lost {
     pub(crate) progressed: bool,
     /// Whether it refused in a way that haste will not mend.
     pub(crate) refused: bool,
+    /// When it said that another attempt is worth while.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+/// Metadata of a refusal: seconds before the call is worth repeating.
+const RETRY_AFTER: &str = "retry-after";
+
+/// What a refusal says of the next attempt, within [`MAX_RETRY_AFTER`].
+fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.metadata().get(RETRY_AFTER)?.to_str().ok()?;
+    Some(Duration::from_secs(seconds.parse().ok()?).min(MAX_RETRY_AFTER))
 }
 
 impl Lost {
@@ -58,6 +73,7 @@ impl Lost {
             why,
             progressed,
             refused,
+            retry_after: retry_after(status),
         }
     }
 
@@ -66,6 +82,7 @@ impl Lost {
             why,
             progressed: false,
             refused: false,
+            retry_after: None,
         }
     }
 }
@@ -190,7 +207,9 @@ impl Session {
         let settled = self.shared.apply(ack, self.sent, self.heard_at);
         if settled > 0 && !self.progressed {
             self.progressed = true;
-            log_progress(away_since);
+            if !self.shared.is_of_earlier_run() {
+                log_progress(away_since);
+            }
         }
     }
 
@@ -199,6 +218,7 @@ impl Session {
             why: why.to_owned(),
             progressed: self.progressed,
             refused: false,
+            retry_after: None,
         })
     }
 

@@ -7,6 +7,7 @@ mod drain;
 mod faults;
 mod idle;
 mod scripted;
+mod spool;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -379,6 +380,66 @@ async fn a_collector_that_settles_nothing_is_asked_ever_more_rarely() {
         "{:?}",
         began.elapsed()
     );
+}
+
+#[tokio::test]
+async fn a_refusal_says_when_to_come_again() {
+    let mut collector = Collector::start();
+    let uplink = uplink(collector.address);
+    let handle = uplink.handle();
+    push_snapshots(&handle, 1);
+    let (_, mut stream) = collector.stream().await;
+    stream.request().await;
+    let mut refusal = Status::unavailable("the database is away");
+    refusal.metadata_mut().insert("retry-after", 1.into());
+    let began = Instant::now();
+    stream.end(refusal);
+    let (_, mut stream) = collector.stream().await;
+    assert!(
+        began.elapsed() >= Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    stream.request().await;
+    stream.ack(1);
+    until("acknowledged", || handle.status().queued_items == 0).await;
+}
+
+#[tokio::test]
+async fn a_collector_that_fails_is_left_for_the_next() {
+    let mut first = Collector::start();
+    let mut second = Collector::start();
+    let dead = free_address();
+    let config = UplinkConfig {
+        collector: format!("{dead},{},{}", first.address, second.address)
+            .parse()
+            .unwrap(),
+        ..UplinkConfig::default()
+    };
+    let uplink = uplink_with(&config, quick());
+    let handle = uplink.handle();
+    push_snapshots(&handle, 2);
+    // Whichever comes first: it accepts, acknowledges one item, and fails.
+    let seconds = tokio::select! {
+        (_, mut stream) = first.stream() => {
+            stream.request().await;
+            stream.ack(1);
+            until("settled", || handle.status().queued_items == 1).await;
+            stream.end(Status::unavailable("no database"));
+            second.stream().await
+        }
+        (_, mut stream) = second.stream() => {
+            stream.request().await;
+            stream.ack(1);
+            until("settled", || handle.status().queued_items == 1).await;
+            stream.end(Status::unavailable("no database"));
+            first.stream().await
+        }
+    };
+    let (_, mut stream) = seconds;
+    assert_eq!(stream.request().await.sequence, 2);
+    stream.ack(2);
+    until("acknowledged", || handle.status().queued_items == 0).await;
 }
 
 #[tokio::test]

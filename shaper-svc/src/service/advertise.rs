@@ -4,9 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmesh_services::server::ListenAddress;
-use rdmesh_services::uplink::{
-    CollectorAddress, Dial, Dialing, PlainDialer, Surroundings, UplinkConfig,
-};
+use rdmesh_services::uplink::{CollectorAddresses, Dial, Dialing, Surroundings, UplinkConfig};
 use tokio::net::{UdpSocket, lookup_host};
 
 /// What a Hello says. Cheap to clone.
@@ -63,13 +61,14 @@ impl Advertised {
     /// The real surroundings of an uplink, whose connections tell this end of the way.
     #[must_use]
     pub fn surroundings(&self, config: &UplinkConfig) -> Surroundings {
+        let real = Surroundings::real(config);
         Surroundings {
             dialer: Box::new(LookingDialer {
-                inner: PlainDialer::new(config.collector.clone()),
-                collector: config.collector.clone(),
+                inner: real.dialer,
+                collectors: config.collector.clone(),
                 local: Arc::clone(&self.local),
             }),
-            ..Surroundings::real(config)
+            ..real
         }
     }
 }
@@ -77,15 +76,21 @@ impl Advertised {
 /// Looks which address of this machine the collector sees, then dials.
 #[derive(Debug)]
 struct LookingDialer {
-    inner: PlainDialer,
-    collector: CollectorAddress,
+    inner: Box<dyn Dial>,
+    collectors: CollectorAddresses,
     local: Arc<Mutex<Option<IpAddr>>>,
 }
 
 impl Dial for LookingDialer {
     fn dial(&self) -> Dialing<'_> {
         Box::pin(async {
-            let local = local_ip_towards(&self.collector.to_string()).await;
+            let mut local = None;
+            for collector in self.collectors.iter() {
+                local = local_ip_towards(&collector.to_string()).await;
+                if local.is_some() {
+                    break;
+                }
+            }
             *self.local.lock().unwrap_or_else(PoisonError::into_inner) = local;
             self.inner.dial().await
         })

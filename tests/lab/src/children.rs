@@ -99,10 +99,20 @@ impl Child {
         self.child.try_wait()
     }
 
+    /// kill -9, and reaps it.
+    pub fn kill(&mut self) {
+        // One that has ended is reaped all the same.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        live().remove(&self.pid());
+    }
+
     /// Stops it by its signal, after a grace period by SIGKILL, and reaps it.
     pub fn stop(&mut self) {
-        // ESRCH: it has ended, and is reaped below.
-        let _ = kill_process(self.pid, self.stop);
+        // The id of one that was reaped may be another's.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(self.pid, self.stop);
+        }
         let deadline = Instant::now() + STOP_GRACE;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() >= deadline {

@@ -9,6 +9,7 @@ pub mod chains;
 pub mod children;
 pub mod collector;
 pub mod control;
+pub mod faults;
 pub mod forks;
 pub mod host;
 pub mod initramfs;

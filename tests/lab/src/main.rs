@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod fail;
+mod faults_command;
 mod shell_run;
 
 use anyhow::Result;
@@ -28,6 +29,8 @@ enum Subcommands {
     Fail(fail::Args),
     /// Measure, and write target/bench/report.json.
     Bench(bench::Args),
+    /// Kill, freeze and cut off parts of a mesh under load, and check that nothing is lost.
+    Faults(faults_command::Args),
     /// Fetch the newest kernels of the tested series and print their versions.
     Kernels,
     /// Boot a host, run one command in it as root, show its output, power off.
@@ -52,6 +55,7 @@ async fn run(command: Subcommands) -> Result<ExitCode> {
         Subcommands::Kernels => tokio::task::spawn_blocking(print_kernels).await?,
         Subcommands::Demo(args) => demo::run(&args).await,
         Subcommands::Fail(args) => fail::run(&args).await,
+        Subcommands::Faults(args) => faults_command::run(&args).await,
         Subcommands::Bench(args) => bench::run(&args).await,
         Subcommands::ShellRun(args) => shell_run::run(&args).await,
     }

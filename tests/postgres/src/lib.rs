@@ -244,6 +244,51 @@ impl Cluster {
         self.start_server()
     }
 
+    /// Stops every process of the server where it stands: what clients see of a machine
+    /// that hangs.
+    ///
+    /// # Errors
+    /// When the server does not run, or a process cannot be stopped.
+    pub fn pause(&self) -> Result<(), ClusterError> {
+        self.signal("-STOP")
+    }
+
+    /// Lets them go on after [`Cluster::pause`].
+    ///
+    /// # Errors
+    /// As [`Cluster::pause`].
+    pub fn go_on(&self) -> Result<(), ClusterError> {
+        self.signal("-CONT")
+    }
+
+    /// Sends a signal to the server and to every process that it has started.
+    fn signal(&self, signal: &str) -> Result<(), ClusterError> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(child) = server.as_ref() else {
+            return Err(ClusterError::Program {
+                program: "kill".to_owned(),
+                output: "the server does not run".to_owned(),
+            });
+        };
+        // The one that starts others first, so that none is missed.
+        self.kill_all(signal, &[child.id()])?;
+        let children = children_of(child.id())
+            .map_err(|e| failed("listing the server's processes".into(), e))?;
+        self.kill_all(signal, &children)
+    }
+
+    fn kill_all(&self, signal: &str, pids: &[u32]) -> Result<(), ClusterError> {
+        for pid in pids {
+            let mut kill = Command::new("kill");
+            let said = run("kill", kill.arg(signal).arg(pid.to_string()));
+            // One that has ended meanwhile needs no signal.
+            if said.is_err() && Path::new(&format!("/proc/{pid}")).exists() {
+                said?;
+            }
+        }
+        Ok(())
+    }
+
     fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -344,6 +389,26 @@ impl Drop for Cluster {
             let _ = child.wait();
         }
     }
+}
+
+/// Processes that `parent` has started.
+fn children_of(parent: u32) -> io::Result<Vec<u32>> {
+    let mut children = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // One that ended meanwhile is none. After the name in brackets: state, parent.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let of = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(1));
+        if of.and_then(|of| of.parse().ok()) == Some(parent) {
+            children.push(pid);
+        }
+    }
+    Ok(children)
 }
 
 fn run(program: &str, command: &mut Command) -> Result<String, ClusterError> {

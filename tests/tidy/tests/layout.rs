@@ -66,8 +66,11 @@ fn allowed(member: &str) -> &'static [&'static str] {
             "rdmesh-client",
             "rdmesh-guest",
             "rdmesh-proto",
+            "rdmesh-simulated",
             "rdmesh-test-postgres",
         ],
+        // The real uplink, and nothing else of an agent.
+        "rdmesh-simulated" => &["rdmesh-proto", "rdmesh-services"],
         _ => &[],
     }
 }
