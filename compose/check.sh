@@ -99,19 +99,19 @@ if ! have rdmesh-check/postgres:15; then
     --change 'ENTRYPOINT ["/usr/bin/entrypoint"]' --change 'ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
     --change 'VOLUME /var/lib/postgresql/data' - rdmesh-check/postgres:15 >/dev/null
 fi
-if ! have rdmesh-check/victoria-metrics:1; then
+if ! have rdmesh-check/victoria-metrics:2; then
   say "image of VictoriaMetrics (Debian 13's: 12's takes no OTLP)"
   root_of metrics trixie
-  (cd "$work/metrics/tmp" && chroot "$work/metrics" sh -c 'cd /tmp && apt-get download -qq victoria-metrics busybox' >/dev/null 2>&1) ||
+  (cd "$work/metrics/tmp" && chroot "$work/metrics" sh -c 'cd /tmp && apt-get download -qq victoria-metrics busybox-static' >/dev/null 2>&1) ||
     fail "victoria-metrics cannot be fetched"
   mkdir "$work/vm"
   for package in "$work"/metrics/tmp/*.deb; do dpkg -x "$package" "$work/vm"; done
   mkdir -p "$work/metrics/storage"
   cp "$work"/vm/usr/bin/victoria-metrics "$work/metrics/usr/bin/"
-  cp "$work"/vm/usr/bin/busybox "$work/metrics/usr/bin/wget"
+  cp "$(find "$work/vm" -path "*/bin/busybox" -type f)" "$work/metrics/usr/bin/wget"
   rm -rf "$work"/metrics/tmp/* "$work"/metrics/var/lib/apt/lists/*
   tar -C "$work/metrics" --one-file-system -c . | docker import \
-    --change 'ENTRYPOINT ["/usr/bin/victoria-metrics"]' - rdmesh-check/victoria-metrics:1 >/dev/null
+    --change 'ENTRYPOINT ["/usr/bin/victoria-metrics"]' - rdmesh-check/victoria-metrics:2 >/dev/null
 fi
 
 say "images of rdmesh"
@@ -124,7 +124,7 @@ sed -e "s#^POSTGRES_PASSWORD=.*#POSTGRES_PASSWORD=check4711#" \
   -e "s#^RDMESH_LISTEN=.*#RDMESH_LISTEN=$grpc#" -e "s#^METRICS_LISTEN=.*#METRICS_LISTEN=$metrics#" \
   -e "s#^OTLP_INTERVAL_SECONDS=.*#OTLP_INTERVAL_SECONDS=5#" \
   -e "s#^POSTGRES_IMAGE=.*#POSTGRES_IMAGE=rdmesh-check/postgres:15#" \
-  -e "s#^VICTORIAMETRICS_IMAGE=.*#VICTORIAMETRICS_IMAGE=rdmesh-check/victoria-metrics:1#" \
+  -e "s#^VICTORIAMETRICS_IMAGE=.*#VICTORIAMETRICS_IMAGE=rdmesh-check/victoria-metrics:2#" \
   compose/env.example >"$work/env"
 
 # Until it holds, for so many seconds at most.
@@ -150,7 +150,7 @@ say "up"
 began=$SECONDS
 compose up -d >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; fail "it does not come up"; }
 for service in postgres collector victoriametrics; do
-  within 120 "$service is healthy" healthy "$service"
+  within 300 "$service is healthy" healthy "$service"
 done
 say "healthy after $((SECONDS - began)) s"
 
@@ -176,21 +176,24 @@ row=$(sql "select host || ' ' || job_id || ' ' || function || ' ' || errno_name 
 [ "$row" = "gpu-01 4711 ib_umem_get EFAULT 2" ] || fail "SQL sees: $row"
 
 say "the metrics that it made are in VictoriaMetrics, asked as Grafana asks"
-ask() { curl -fsS --get "http://$metrics/api/v1/query" --data-urlencode "query=$1"; }
-number() { ask "$1" | python3 -c 'import json, sys
+# The value of a query, empty where it finds nothing.
+number() {
+  curl -fsS --get "http://$metrics/api/v1/query" --data-urlencode "query=$1" | python3 -c 'import json, sys
 found = json.load(sys.stdin)["data"]["result"]
-print(found[0]["value"][1] if found else "")'; }
-taken() { [ "$(number "$QUERY")" = 1 ]; }
-QUERY='sum({__name__=~"rdmesh.collector.items(_total)?",job=~".*"})'
-within 60 "metrics of the collector" bash -c "curl -fsS 'http://$metrics/api/v1/label/__name__/values' | grep -q rdmesh"
-curl -fsS "http://$metrics/api/v1/label/__name__/values" | tr ',' '\n' | grep rdmesh >&2 || true
+print(found[0]["value"][1] if found else "")'
+}
+counted() { [ "$(number 'sum({__name__=~"rdmesh.collector.items(_total)?"})')" = 1 ]; }
+within 60 "the collector counts one item" counted
+curl -fsS "http://$metrics/api/v1/query?query=%7B__name__%3D~%22rdmesh.%2B%22%7D" |
+  grep -q rdmesh-collector || fail "no metric names its service"
 
 say "Postgres goes and comes back: the collector says so, and takes on"
-docker stop -t 30 "$(compose ps -q postgres)" >/dev/null
+postgres=$(compose ps -q postgres)
+docker stop -t 60 "$postgres" >/dev/null
 unhealthy() { ! healthy collector; }
-within 90 "an unhealthy collector" unhealthy
-docker start "$(compose ps -aq postgres 2>/dev/null || docker ps -aqf "name=${project}_postgres")" >/dev/null
-within 90 "a healthy collector" healthy collector
+within 240 "an unhealthy collector" unhealthy
+docker start "$postgres" >/dev/null
+within 240 "a healthy collector" healthy collector
 python3 compose/test/snapshot.py gpu-02 4711 |
   grpcurl -plaintext -max-time 30 -d @ "$grpc" rdmesh.collector.v1.IngestService/Report >"$work/acks"
 [ "$(sql "select count(*) from rdmesh.failures where job_id = '4711'")" = 2 ] ||
@@ -199,7 +202,7 @@ python3 compose/test/snapshot.py gpu-02 4711 |
 say "what is stored outlives the containers"
 compose down -t 20 >/dev/null 2>&1
 compose up -d >"$work/up.log" 2>&1
-within 120 "the collector is healthy again" healthy collector
+within 300 "the collector is healthy again" healthy collector
 [ "$(sql "select count(*) from rdmesh.failures where job_id = '4711'")" = 2 ] ||
   fail "failures are gone with their containers"
 say "passed in $SECONDS s"

@@ -2,7 +2,10 @@
 """Writes what a tracer says when a rank of a job fails in ibv_reg_mr: a Hello and a snapshot of
 rdmesh.collector.v1.IngestService/Report, as JSON for grpcurl.
 
-    snapshot.py HOST JOB | grpcurl -plaintext -d @ ADDRESS rdmesh.collector.v1.IngestService/Report
+    snapshot.py HOST JOB [RUN [SEQUENCE]] | grpcurl -plaintext -d @ ADDRESS rdmesh.collector.v1.IngestService/Report
+
+RUN is the agent's run, a UUID, a new one unless given; SEQUENCE the snapshot's number in it, 1
+unless given. The same numbers again are a repeat.
 """
 
 import base64
@@ -12,6 +15,8 @@ import time
 import uuid
 
 host, job = sys.argv[1:3]
+run = sys.argv[3] if len(sys.argv) > 3 else str(uuid.uuid4())
+sequence = int(sys.argv[4]) if len(sys.argv) > 4 else 1
 boot_ns = 1_000 * 10**9
 now_ns = time.time_ns()
 clock = {"boottimeNs": boot_ns, "realtimeNs": now_ns}
@@ -21,7 +26,7 @@ words = ["", "ib_umem_get", "rxe_reg_user_mr", "ib_uverbs_reg_mr", "ib_uverbs", 
 environment = "IDENTITY_SOURCE_ENVIRONMENT"
 fell_ns = boot_ns - 10**9
 
-hello = {"agent": "AGENT_KIND_TRACER", "host": host, "bootId": "b", "runId": str(uuid.uuid4()),
+hello = {"agent": "AGENT_KIND_TRACER", "host": host, "bootId": "b", "runId": run,
          "version": "0.1.0", "address": "", "startedAt": began, "clock": clock}
 snapshot = {
     "clock": clock,
@@ -46,4 +51,4 @@ snapshot = {
                  "total": [2, 2, 2]},
 }
 print(json.dumps({"hello": hello}))
-print(json.dumps({"sequence": 1, "snapshot": snapshot}))
+print(json.dumps({"sequence": sequence, "snapshot": snapshot}))

@@ -117,7 +117,7 @@ timeout "$limit_seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -M 
   -nodefaults -no-user-config -display none -no-reboot \
   -serial "file:$work/console" -serial "file:$work/checks" \
   -kernel "$work/vmlinuz" -initrd "$work/initrd" \
-  -append "root=/dev/vda rw console=ttyS0,115200 panic=-1 mitigations=off random.trust_cpu=on tsc=reliable no_timer_check" \
+  -append "root=/dev/vda rw console=ttyS0,115200 quiet panic=-1 mitigations=off random.trust_cpu=on tsc=reliable no_timer_check" \
   -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" ||
   say "the machine was stopped after $limit_seconds s"
 tr -d '\r' <"$work/checks" >"$work/lines" || true
