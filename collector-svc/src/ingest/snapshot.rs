@@ -72,6 +72,7 @@ pub(crate) fn rows(
         co_signals,
         marks: of_all.into_vec(),
         body,
+        reference_seq: None,
     })
 }
 
