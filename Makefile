@@ -3,6 +3,7 @@
 #   make demo          a real kernel failure, traced, joined with its job, explained
 #   make test          all tests
 #
+# and for those who install it: packages, images, compose-check, units-check;
 # and for those who work on rdmesh: lint, fuzz, faults, bench, drills, probes, dpdk24, fresh-check, clean.
 
 SHELL := /bin/bash
@@ -11,7 +12,8 @@ CACHE := $(or $(RDMESH_CACHE),$(HOME)/.cache/rdmesh)
 export PATH := $(PATH):$(CACHE)/tools/bin:/usr/sbin:/sbin
 BIN := target/release
 
-.PHONY: help setup build demo test lint fmt fuzz faults bench drills probes dpdk24 fresh-check clean
+.PHONY: help setup build demo test lint fmt fuzz faults bench drills probes dpdk24 fresh-check clean \
+    packages images compose-check units-check
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -85,6 +87,26 @@ probes: setup
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:
 	shaper-svc/tests/dpdk24.sh
+
+# Debian packages into target/debian/, tried in a fresh Debian: needs root.
+packages: build
+	@tests/setup.sh packages
+	packaging/packages.sh
+	packaging/debian/check.sh
+
+# Container images rdmesh-collector and rdmesh-tracer, in the engine that docker(1) reaches.
+images: build
+	packaging/images.sh
+
+# compose/ with a real engine and images that are built here; minutes, needs root.
+compose-check: build
+	@tests/setup.sh packages
+	compose/check.sh
+
+# The packages on a Debian with systemd in QEMU: units, capabilities, filters; needs root.
+units-check: packages
+	cargo build --release --locked --workspace --bins
+	packaging/systemd/check/run.sh
 
 # The two commands above in a chroot that holds a fresh Debian and nothing else.
 fresh-check:

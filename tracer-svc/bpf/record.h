@@ -137,7 +137,8 @@ struct record {
 	__u16 error;
 	__u8 args_kind;
 	__u8 stack_len;
-	__u16 reserved;
+	/* How often the thread has slept, modulo 2^16. */
+	__u16 sleeps;
 	__u32 tgid;
 	__u32 tid;
 	__u64 boot_ns;

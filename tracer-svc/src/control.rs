@@ -89,11 +89,15 @@ pub async fn order(listen: &ListenAddress, wish: Wish) -> Result<String, Control
 }
 
 fn detached(module: Option<&str>, probes: u32) -> String {
+    if probes == 0 {
+        let of = module.map_or_else(String::new, |module| format!(" of {module}"));
+        return format!("no probe{of} was attached; nothing to take off: see tracer-svc probes\n");
+    }
     let what = module.unwrap_or("all RDMA modules");
     let back = module.map_or_else(String::new, |module| format!(" {module}"));
     format!(
-        "{probes} probes taken off {what}, which can be unloaded now. They come back when the \
-         module is loaded again, or by: tracer-svc attach{back}\n"
+        "{probes} probes taken off {what}, which can be unloaded now. They come back when it is \
+         loaded again, each with its module, or by: tracer-svc attach{back}\n"
     )
 }
 

@@ -113,6 +113,12 @@ impl Meter {
         }
     }
 
+    /// Whether the interval that begins with the start is timed: a storm may come with it.
+    #[must_use]
+    pub fn is_timed_first(&self) -> bool {
+        self.statistics == Statistics::Always
+    }
+
     /// Forgets what was spent until now: after the probes were put back, which is no
     /// cost of their work.
     pub fn forget(&mut self, process_ns: u64) {

@@ -55,7 +55,7 @@ pub const RECORD_OFFSETS: [(&str, usize); 16] = [
     ("error", 2),
     ("args_kind", 4),
     ("stack_len", 5),
-    ("reserved", 6),
+    ("sleeps", 6),
     ("tgid", 8),
     ("tid", 12),
     ("boot_ns", 16),
@@ -161,6 +161,9 @@ pub struct Record {
     /// Key of the user-space call that this return belongs to (a hash of the
     /// registers at the system call); the same in all records of one call.
     pub entry: u64,
+    /// How often the thread has slept (voluntary switches), modulo 2^16. Threads that
+    /// lose their processor or wait for a busy one do not sleep.
+    pub sleeps: u16,
     /// Records lost on this host before this one, since the tracer's start.
     pub drops_so_far: u64,
     /// Kernel return addresses, innermost first; unused places are 0.
@@ -209,6 +212,7 @@ impl Record {
             probe: ProbeId(u16_at(bytes, 0)),
             errno: u16_at(bytes, 2),
             args_kind: bytes[4].into(),
+            sleeps: u16_at(bytes, 6),
             tgid: u32_at(bytes, 8),
             tid: u32_at(bytes, 12),
             boot_ns: u64_at(bytes, 16),

@@ -158,7 +158,8 @@ async fn bind_tcp(address: SocketAddr, patience: Duration) -> std::io::Result<Tc
 pub(super) fn advice(address: &ListenAddress, source: &std::io::Error) -> &'static str {
     match (source.kind(), address) {
         (ErrorKind::AddrInUse, ListenAddress::Tcp(_)) => {
-            "another process has it: `ss -ltnp` names it"
+            "another process has it: `ss -ltnp` names it; one that was killed may still be ending, \
+             which takes seconds on a busy machine: start again then"
         }
         (ErrorKind::AddrInUse, ListenAddress::Unix(_)) => {
             "another process has it: `ss -lxp` names it; or remove the file, if it is no socket"

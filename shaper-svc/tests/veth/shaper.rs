@@ -91,7 +91,7 @@ impl Shaper {
     /// gained, and nothing to write to but its state and DPDK's directory.
     #[allow(dead_code, reason = "for the tests")]
     pub(crate) fn run_by_the_unit(mut self) -> Self {
-        let unit = include_str!("../../rdmesh-shaper.service");
+        let unit = include_str!("../../../packaging/systemd/rdmesh-shaper.service");
         let capabilities = unit
             .lines()
             .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))

@@ -13,9 +13,11 @@ use crate::record::Record;
 /// few functions: microseconds; 10 ms forgives a thread that lost its processor.
 pub const GAP_NS: u64 = 10_000_000;
 
-/// The same where the stacks prove that the inner call was made below the outer
-/// function: a driver that writes its error to a slow console in between takes
-/// 5 ms a line at 115,200 baud, and a busy console makes others wait.
+/// The same where more speaks for one call: stacks that prove that the inner call was
+/// made below the outer function, or a missing stack (a kretprobe takes none) and a
+/// thread that has not slept in between, while whoever tries again pauses by sleeping.
+/// A driver that writes its error to a slow console in between takes 5 ms a line at
+/// 115,200 baud, and a thread of a busy host or guest can lose its processor for longer.
 pub const PROVEN_GAP_NS: u64 = 1_000_000_000;
 
 /// The same where `modify_qp` waited for a neighbour: the kernel gives up after
@@ -142,10 +144,8 @@ impl Assembler {
         let stale = |open: &Open| {
             let gap = if open.verb == Verb::ModifyQp {
                 NEIGHBOUR_GAP_NS
-            } else if open.has_stack() {
-                PROVEN_GAP_NS
             } else {
-                GAP_NS
+                PROVEN_GAP_NS
             };
             open.last_boot_ns().saturating_add(gap) < now_boot_ns
         };
@@ -228,6 +228,7 @@ impl Open {
         let gap = match agreement {
             _ if waited_for_neighbour => NEIGHBOUR_GAP_NS,
             Agreement::Proven => PROVEN_GAP_NS,
+            Agreement::Unknown if record.sleeps == last.sleeps => PROVEN_GAP_NS,
             Agreement::Unknown | Agreement::Refuted => GAP_NS,
         };
         place.depth < self.depth
@@ -237,10 +238,6 @@ impl Open {
             && record.entry == last.entry
             && self.same_object(record)
             && agreement != Agreement::Refuted
-    }
-
-    fn has_stack(&self) -> bool {
-        self.records.last().is_some_and(|r| r.stack[0] != 0)
     }
 
     /// Calls that change an object have it in hand in each function that has any.

@@ -251,6 +251,7 @@ mod tests {
             device: [0; DEVICE_BYTES],
             object: 0,
             entry: 0,
+            sleeps: 0,
             drops_so_far: 0,
             stack: [0; STACK_DEPTH],
             args_kind: ArgsKind::None,

@@ -212,6 +212,7 @@ impl Tracer {
                     role: plan.role,
                     state: ProbeState::Planned,
                     not_by_fexit: None,
+                    address_hidden: false,
                     arguments: Vec::new(),
                 });
             }
@@ -256,6 +257,8 @@ impl Tracer {
                     if not_by_fexit.is_some() {
                         probe.arguments = probe.hook.arguments.map(unseen).unwrap_or_default();
                     }
+                    probe.address_hidden =
+                        mechanism == Mechanism::Kretprobe && plan.address.is_none();
                     probe.state = ProbeState::Attached(mechanism);
                     probe.not_by_fexit = not_by_fexit;
                 }

@@ -77,6 +77,7 @@ fn record_bytes() -> Vec<u8> {
     put(&mut bytes, at["error"], &14_u16.to_ne_bytes());
     put(&mut bytes, at["args_kind"], &[1]);
     put(&mut bytes, at["stack_len"], &[2]);
+    put(&mut bytes, at["sleeps"], &3_u16.to_ne_bytes());
     put(&mut bytes, at["tgid"], &100_u32.to_ne_bytes());
     put(&mut bytes, at["tid"], &101_u32.to_ne_bytes());
     for (place, name) in [
@@ -108,6 +109,7 @@ fn every_field_of_a_record_is_decoded() {
     assert_eq!(record.probe, ProbeId(7));
     assert_eq!(record.errno, 14);
     assert_eq!((record.tgid, record.tid), (100, 101));
+    assert_eq!(record.sleeps, 3);
     assert_eq!((record.boot_ns, record.start_boot_ns), (1, 2));
     assert_eq!((record.cgroup_id, record.object), (3, 4));
     assert_eq!((record.entry, record.drops_so_far), (5, 6));

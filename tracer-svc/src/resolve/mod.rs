@@ -156,8 +156,24 @@ pub struct Probe {
     pub state: ProbeState,
     /// Where a kretprobe serves: why no fexit program does.
     pub not_by_fexit: Option<Missing>,
+    /// It is a single kretprobe, where a link of them would be cheaper, because the kernel
+    /// hides the addresses of functions (`kernel.kptr_restrict`).
+    pub address_hidden: bool,
     /// What its records tell of the call's arguments, and why the rest is absent.
     pub arguments: Vec<Readable>,
+}
+
+impl Probe {
+    /// Why it is attached the way it is, where there is a better one.
+    #[must_use]
+    pub fn not_better(&self) -> Option<String> {
+        let no_fexit = self.not_by_fexit.as_ref()?;
+        let hidden = match self.address_hidden {
+            true => "; no kretprobe.multi: the kernel hides addresses (kernel.kptr_restrict)",
+            false => "",
+        };
+        Some(format!("no fexit: {no_fexit}{hidden}"))
+    }
 }
 
 #[cfg(test)]

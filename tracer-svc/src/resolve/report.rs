@@ -143,8 +143,8 @@ impl fmt::Display for Report {
                     let how = mechanism_name(*mechanism);
                     let found = found_name(probe.found);
                     writeln!(f, "  {function:<62} {how:<6} {found}")?;
-                    if let Some(why) = &probe.not_by_fexit {
-                        writeln!(f, "    no fexit: {why}")?;
+                    if let Some(why) = probe.not_better() {
+                        writeln!(f, "    {why}")?;
                     }
                 }
             }

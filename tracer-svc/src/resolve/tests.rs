@@ -305,6 +305,7 @@ fn the_report_says_how_each_hook_is_served_and_why_one_is_not() {
                 None => ProbeState::Attached(Mechanism::Fexit),
             },
             not_by_fexit: planned.not_by_fexit.clone(),
+            address_hidden: false,
             arguments: Vec::new(),
         })
         .collect();
@@ -331,6 +332,7 @@ fn a_refused_function_leaves_its_reason_in_the_report() {
         role: planned.role,
         state: ProbeState::Missing(refused.clone()),
         not_by_fexit: None,
+        address_hidden: false,
         arguments: Vec::new(),
     };
     let report = Report::new(&catalogue, vec![probe], &[]);

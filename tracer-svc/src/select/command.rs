@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{
     Difference, Rules, SelectError, Selection, Source, compare, difference_text, read_old, select,
@@ -15,13 +15,14 @@ pub const EXIT_WORSE: u8 = 3;
 
 /// What to select from, and how to print it.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(group(ArgGroup::new("from").required(true).args(["directory", "running"])))]
 pub struct SelectArgs {
     /// Directory with a kernel's modules: lib/modules/RELEASE, or any with .ko,
     /// .ko.xz, .ko.zst or .ko.gz files
-    #[arg(value_name = "DIR", required_unless_present = "running")]
+    #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// The running kernel's modules
-    #[arg(long, conflicts_with = "directory")]
+    #[arg(long)]
     pub running: bool,
     /// The driver whose operations are followed
     #[arg(long, value_name = "MODULE", default_value = "mlx5_ib")]

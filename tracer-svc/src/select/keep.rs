@@ -24,6 +24,9 @@ pub(super) struct Keep {
 /// Name and group of a logical hook.
 pub(super) type Hook = (String, String);
 
+/// Ending of the hooks of what stands behind another function of the same layer.
+const BODY: &str = "_body";
+
 /// What a function is first of all, where it is several things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -200,18 +203,76 @@ impl Input<'_> {
             .filter(|id| self.above_driver(*id))
             .collect();
         for id in &path {
-            let why = format!("{}: between the system call and the driver", verb.name);
-            merge(out, *id, Rank::Path, number, why, self.hook("core", number));
+            let mut why = format!("{}: between the system call and the driver", verb.name);
+            let mut hook = self.path_hook(*id, &path, number);
+            let is_body = hook.as_ref().is_some_and(|(name, _)| name.ends_with(BODY));
+            if is_body && self.is_copy(*id) {
+                why += "; a kretprobe alone can hook this copy, and its caller has the error";
+                hook = None;
+            }
+            merge(out, *id, Rank::Path, number, why, hook);
         }
         for id in path.iter().flat_map(|id| &self.graph.out[*id]) {
             if self.above_driver(*id) && self.finds_address(*id) {
-                let why = format!("{}: finds the way to the peer", verb.name);
-                let hook = self
-                    .hook("core", number)
-                    .map(|_| ("core.address".to_owned(), "core".to_owned()));
-                merge(out, *id, Rank::Path, number, why, hook);
+                self.address(number, *id, out);
             }
         }
+    }
+
+    /// The hook of a function between the system call and the driver's operation: the
+    /// outermost of ib_core is the layer's own, what stands behind it or behind the entry
+    /// point of ib_uverbs is a body.
+    fn path_hook(&self, id: Id, path: &BTreeSet<Id>, number: usize) -> Option<Hook> {
+        let (name, group) = self.hook("core", number)?;
+        let called_inside = |layer: Layer| {
+            let mut callers = self.graph.into[id].iter();
+            callers.any(|from| path.contains(from) && self.layers[*from] == layer)
+        };
+        let name = match self.layers[id] {
+            Layer::Uverbs => format!("uverbs.{}{BODY}", self.verb(number).name),
+            layer if called_inside(layer) => name + BODY,
+            _ => name,
+        };
+        Some((name, group))
+    }
+
+    /// Who finds the way to the peer; where that is a copy, what it waits in.
+    fn address(&self, number: usize, id: Id, out: &mut BTreeMap<Id, Keep>) {
+        let hardware = &self.rules.hardware;
+        let hook = |id: Id| {
+            self.hook("core", number)?;
+            let name = self.name(id);
+            let mut rules = hardware.address_hooks.iter();
+            let rule = rules.find(|rule| word_in(name, &rule.words).is_some());
+            let hook = rule.map_or("core.address", |rule| rule.hook.as_str());
+            Some((hook.to_owned(), "core".to_owned()))
+        };
+        let mut why = format!("{}: finds the way to the peer", self.verb(number).name);
+        let below = self
+            .graph
+            .reached(&BTreeSet::from([id]), |n| self.above_driver(n));
+        let inner = below.into_iter().find(|inner| {
+            self.is_copy(id)
+                && self.above_driver(*inner)
+                && !self.is_copy(*inner)
+                && word_in(self.name(*inner), &hardware.address_inner).is_some()
+        });
+        let Some(inner) = inner else {
+            merge(out, id, Rank::Path, number, why, hook(id));
+            return;
+        };
+        let waits = format!("{why}: {} waits in it", self.name(id));
+        why += &format!(
+            "; a kretprobe alone can hook this copy, {} is hooked",
+            self.name(inner)
+        );
+        merge(out, id, Rank::Path, number, why, None);
+        merge(out, inner, Rank::Path, number, waits, hook(inner));
+    }
+
+    /// The compiler changed the function and gave it a suffix: `.isra.0`, `.part.0`.
+    fn is_copy(&self, id: Id) -> bool {
+        self.name(id).contains('.')
     }
 
     fn finds_address(&self, id: Id) -> bool {
@@ -292,15 +353,23 @@ impl Input<'_> {
                     .graph
                     .reached(&BTreeSet::from([*id]), |n| found.contains(&n));
                 let innermost = inner.len() == 1;
-                let why = if innermost {
-                    format!("returns struct {}: pins the memory", rule.returns)
-                } else {
-                    format!("returns struct {}, as a chosen one does", rule.returns)
+                let outer = rule.outer.as_ref().filter(|o| self.calls(*id, &o.calls));
+                let chosen = match (innermost, outer) {
+                    (true, _) => Some((": pins the memory", &rule.hook, &rule.group)),
+                    (false, Some(o)) => Some((", and fails by itself too", &o.hook, &o.group)),
+                    (false, None) => None,
                 };
-                let hook = innermost.then(|| (rule.hook.clone(), rule.group.clone()));
+                let reason = chosen.map_or(", as a chosen one does", |(reason, _, _)| reason);
+                let why = format!("returns struct {}{reason}", rule.returns);
+                let hook = chosen.map(|(_, hook, group)| (hook.clone(), group.clone()));
                 replace(out, *id, why, hook);
             }
         }
+    }
+
+    fn calls(&self, id: Id, names: &[String]) -> bool {
+        let mut called = self.graph.out[id].iter();
+        called.any(|callee| names.iter().any(|name| name == self.name(*callee)))
     }
 
     /// The command to the NIC, below any verb that is kept.

@@ -38,7 +38,8 @@ pub use entry::Interface;
 pub use error::SelectError;
 pub use module::Arch;
 pub use rules::{
-    AttachRule, Generic, Hardware, Layers, MemoryRule, Rules, Untyped, VerbRule, Words,
+    AddressRule, AttachRule, Generic, Hardware, Layers, MemoryRule, OuterRule, Rules, Untyped,
+    VerbRule, Words,
 };
 pub use selection::{
     EntryRow, FunctionRow, Funnel, HookRow, ModuleRow, NEAR_DEPTH, Rule, SCHEMA, Selection,
@@ -248,9 +249,6 @@ fn analyse(
 /// Why nobody has a table of operations: the driver is to have one.
 fn without_tables(world: &World<'_>, driver: &str) -> SelectError {
     match world.module(driver).map(|place| &world.modules[place]) {
-        Some(module) if module.btf.is_none() => SelectError::NoBtf {
-            path: module.path.clone(),
-        },
         Some(module) => SelectError::NoDriver {
             path: module.path.clone(),
         },
@@ -298,6 +296,16 @@ fn assemble(
         .filter(|m| m.layer != Layer::Firmware)
         .map(|m| m.module.clone())
         .collect();
+    let firmware_rows = || {
+        let inside = |r: &&FunctionRow| r.module != "vmlinux" && !rdma.contains(&r.module);
+        rows.functions.iter().filter(inside)
+    };
+    let firmware_kept = firmware_rows()
+        .filter(|r| r.verdict != Verdict::Removed)
+        .count();
+    let firmware_chosen = firmware_rows()
+        .filter(|r| r.verdict == Verdict::Chosen)
+        .count();
     let mut funnel = verdict::funnel(&rows.functions, &rdma);
     for module in modules.iter().filter(|m| rdma.contains(&m.module)) {
         funnel.all += module.functions;
@@ -318,6 +326,8 @@ fn assemble(
         absent_modules: absent,
         funnel,
         firmware_reachable: of_layer(true),
+        firmware_kept,
+        firmware_chosen,
         outside_reachable: of_layer(false),
         unresolved: unresolved(input),
         verbs: rows.verbs,

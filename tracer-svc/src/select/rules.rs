@@ -103,8 +103,23 @@ pub struct Hardware {
     pub address: String,
     /// Words of the names of address resolution, where the BTF says nothing.
     pub address_names: Vec<String>,
+    /// Words of the names of what address resolution waits in: hooked where resolution
+    /// itself is a copy that the compiler made, which fexit cannot serve.
+    pub address_inner: Vec<String>,
+    /// Which hook address resolution is, by a word of its name.
+    pub address_hooks: Vec<AddressRule>,
     /// Functions that send commands to a NIC.
     pub commands: Vec<String>,
+}
+
+/// One kind of address resolution.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressRule {
+    /// One of these is in the function's name.
+    pub words: Vec<String>,
+    /// Name of the hook.
+    pub hook: String,
 }
 
 /// One kind of pinned memory.
@@ -114,6 +129,21 @@ pub struct MemoryRule {
     /// The struct that is returned.
     pub returns: String,
     /// Name of the logical hook.
+    pub hook: String,
+    /// Its group in the catalogue.
+    pub group: String,
+    /// The outer functions that have errors of their own.
+    #[serde(default)]
+    pub outer: Option<OuterRule>,
+}
+
+/// Who returns what an inner function made, and can fail besides.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OuterRule {
+    /// It calls one of these itself.
+    pub calls: Vec<String>,
+    /// Name of its hook.
     pub hook: String,
     /// Its group in the catalogue.
     pub group: String,

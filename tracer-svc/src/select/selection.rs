@@ -209,6 +209,12 @@ pub struct Selection {
     pub funnel: Funnel,
     /// Functions of the firmware layer that are reached.
     pub firmware_reachable: usize,
+    /// Of those, left by rule 4. They are listed, and not counted in the funnel.
+    #[serde(default)]
+    pub firmware_kept: usize,
+    /// Of those, with a hook.
+    #[serde(default)]
+    pub firmware_chosen: usize,
     /// Functions outside of the RDMA modules that are called.
     pub outside_reachable: usize,
     /// Indirect calls that could not be followed, `function: through what`.

@@ -27,7 +27,7 @@ fn write_selection(out: &mut String, selection: &Selection, all: bool) -> std::f
     for module in s.modules.iter().filter(|m| !m.has_btf) {
         writeln!(
             out,
-            "  {} has no BTF: its indirect calls are not followed",
+            "  {} has no BTF: its indirect calls are not followed, kretprobes alone can hook it",
             module.module
         )?;
     }
@@ -64,6 +64,11 @@ fn funnel(out: &mut String, s: &Selection) -> std::fmt::Result {
         "         for {} of the 13 logical hooks and {} others",
         thirteen.len(),
         others.len()
+    )?;
+    writeln!(
+        out,
+        "         and in the firmware layer, which the funnel does not count: {} kept, {} chosen",
+        s.firmware_kept, s.firmware_chosen
     )?;
     writeln!(
         out,

@@ -13,6 +13,10 @@ use super::shape::{Names, Operation, Shapes, Slot};
 use super::value::Value;
 use crate::btf::{Blob, Types, function as prototype_of};
 
+/// Functions that a table must hold to be known by its places alone. Drivers have 30 of
+/// the 120 operations of a device.
+const LEAST_FUNCTIONS: usize = 6;
+
 /// A function: of a module that is analysed, or one outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Node {
@@ -211,11 +215,19 @@ impl<'a> World<'a> {
             return known.clone();
         }
         let mut out: BTreeMap<String, BTreeSet<Node>> = BTreeMap::new();
+        // A driver without BTF has its operations as ib_core has them.
+        let lends = owner == "ib_device_ops";
+        let mut lenders = self.shapes.iter().flatten().filter(|_| lends);
+        let lent = lenders.find_map(|shapes| shapes.slots(owner));
         for (number, shapes) in self.shapes.iter().enumerate() {
-            let Some((bytes, slots)) = shapes.as_ref().and_then(|s| s.slots(owner)) else {
+            let own = match shapes {
+                Some(shapes) => shapes.slots(owner),
+                None => lent.clone(),
+            };
+            let Some((bytes, slots)) = own.filter(|(_, slots)| !slots.is_empty()) else {
                 continue;
             };
-            if slots.is_empty() || owner.is_empty() {
+            if owner.is_empty() {
                 continue;
             }
             for table in &self.modules[number].tables {
@@ -232,7 +244,9 @@ impl<'a> World<'a> {
 
     /// The functions of an object of data, when it is a table (or an array of
     /// tables) of a struct: element number, member and function. A table is known
-    /// by what it holds: every function in it has the prototype of its place.
+    /// by what it holds: every function in it has the prototype of its place. In a module
+    /// without BTF it is known by its size and by enough functions, all in places of
+    /// functions.
     pub(super) fn read_table(
         &self,
         number: usize,
@@ -279,7 +293,9 @@ impl<'a> World<'a> {
                 }
             }
         }
-        if proved { out } else { Vec::new() }
+        let by_places =
+            self.shapes[number].is_none() && table.bytes == bytes && out.len() >= LEAST_FUNCTIONS;
+        if proved || by_places { out } else { Vec::new() }
     }
 
     fn function_of(&self, number: usize, target: &Target) -> Option<Node> {

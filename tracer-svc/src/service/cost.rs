@@ -29,7 +29,11 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             self.places_changed();
             return;
         }
-        let time = weighed.time_next && !self.kernel.is_stopped();
+        self.time_probes(weighed.time_next && !self.kernel.is_stopped());
+    }
+
+    /// Lets the kernel time the probes in the interval that begins now, or not.
+    pub(super) fn time_probes(&mut self, time: bool) {
         if let Err(error) = self.kernel.time_programs(time)
             && !std::mem::replace(&mut self.statistics_refused, true)
         {

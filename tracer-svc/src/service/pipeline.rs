@@ -1,5 +1,7 @@
 //! From events to messages: everything that happens between two waits.
 
+use std::collections::BTreeMap;
+
 use rdmesh_proto::common::v1::{AttemptId, ClockPair};
 use rdmesh_proto::errno as errnos;
 use rdmesh_proto::tracer::v1::{ChainStep, ObservedFailure};
@@ -101,6 +103,8 @@ pub struct Pipeline<K, O> {
     inventories: Inventories,
     signals: Signals,
     pub(super) counters: Counters,
+    /// Hooks that were logged, and what was said of them.
+    hooks_logged: BTreeMap<String, String>,
     /// A record named a device that the last scan did not see.
     unknown_device: bool,
     /// Processes with a refused job id that were told already.
@@ -144,10 +148,12 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             devices: Devices::default(),
             inventories: Inventories::default(),
             counters: Counters::default(),
+            hooks_logged: BTreeMap::new(),
             unknown_device: false,
             refusals_told: 0,
             exits_left_out: 0,
         };
+        pipeline.time_probes(pipeline.meter.is_timed_first());
         pipeline.scan_host();
         pipeline.send_report();
         pipeline
@@ -277,7 +283,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     fn send_report(&mut self) {
         self.publish();
         let report = self.figures.probe_report();
-        log_report(self.kernel.report(), &report);
+        log_report(self.kernel.report(), &report, &mut self.hooks_logged);
         self.outputs.push(report.into());
     }
 
@@ -450,8 +456,13 @@ fn real_time(boot_ns: u64, clock: &ClockPair) -> prost_types::Timestamp {
     }
 }
 
-/// One line for the whole, one for each logical hook that nothing serves.
-fn log_report(report: &Report, told: &rdmesh_proto::tracer::v1::ProbeReport) {
+/// One line for the whole, one for each logical hook that nothing serves; what was logged
+/// before and has not changed is not logged again.
+fn log_report(
+    report: &Report,
+    told: &rdmesh_proto::tracer::v1::ProbeReport,
+    logged: &mut BTreeMap<String, String>,
+) {
     use crate::catalogue::Group;
     use crate::resolve::{HookState, ProbeState};
     let attached = report
@@ -476,14 +487,21 @@ fn log_report(report: &Report, told: &rdmesh_proto::tracer::v1::ProbeReport) {
         .iter()
         .filter(|h| h.hook.group == Group::Thirteen)
     {
-        match &hook.state {
+        let name = hook.hook.name.as_str();
+        let state = match &hook.state {
             HookState::Missing(reasons) => {
                 let why: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-                tracing::warn!(hook = hook.hook.name, why = why.join("; "), "hook missing");
+                why.join("; ")
             }
-            HookState::Replaced { by } => {
-                tracing::info!(hook = hook.hook.name, by = by.join(", "), "hook replaced")
-            }
+            HookState::Replaced { by } => by.join(", "),
+            HookState::Attached => String::new(),
+        };
+        if logged.insert(name.to_owned(), state.clone()).as_ref() == Some(&state) {
+            continue;
+        }
+        match &hook.state {
+            HookState::Missing(_) => tracing::warn!(hook = name, why = state, "hook missing"),
+            HookState::Replaced { .. } => tracing::info!(hook = name, by = state, "hook replaced"),
             HookState::Attached => {}
         }
     }

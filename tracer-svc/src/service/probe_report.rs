@@ -152,10 +152,7 @@ fn attached_row(probe: &Probe, counters: &Counters) -> wire::Probe {
         ProbeState::Attached(mechanism) => (
             wire::ProbeState::Attached,
             Some(attach_kind(*mechanism)),
-            probe
-                .not_by_fexit
-                .as_ref()
-                .map_or_else(String::new, |why| format!("no fexit: {why}")),
+            probe.not_better().unwrap_or_default(),
         ),
         ProbeState::Missing(missing @ (Missing::Detached(_) | Missing::BudgetPassed(_))) => {
             (wire::ProbeState::Detached, None, missing.to_string())

@@ -46,14 +46,14 @@ pub fn report_table(report: &ProbeReport) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{} of {} logical hooks are served",
+        "\n{} of {} logical hooks (*) are served",
         report.logical_attached, report.logical_total
     );
     text
 }
 
 fn cells(probe: &Probe) -> [String; 7] {
-    let logical = if probe.logical { "" } else { " +" };
+    let logical = if probe.logical { " *" } else { "" };
     let place = match (probe.module.as_str(), probe.function.as_str()) {
         ("", function) => function.to_owned(),
         (module, "") => module.to_owned(),

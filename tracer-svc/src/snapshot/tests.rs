@@ -38,6 +38,7 @@ fn report() -> Report {
         found: Found::Name,
         state: ProbeState::Attached(Mechanism::Fexit),
         not_by_fexit: None,
+        address_hidden: false,
         arguments: Vec::new(),
     })
     .collect();
@@ -87,6 +88,7 @@ fn record(tid: u32, probe: u16, boot_ns: u64) -> Record {
         },
         object: 0,
         entry: 7,
+        sleeps: 0,
         drops_so_far: 0,
         stack: [0; STACK_DEPTH],
         args_kind: ArgsKind::None,

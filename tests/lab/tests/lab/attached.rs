@@ -4,11 +4,14 @@
 use anyhow::{Context, Result, ensure};
 use rdmesh_guest::{Command, Exec};
 use rdmesh_lab::host::Host;
-use rdmesh_lab::kernels::Kernel;
+use rdmesh_lab::kernels::{self, Kernel};
+use rdmesh_lab::progress::Progress;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
+
+use crate::selection::{DRIVERS, select};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -121,7 +124,71 @@ pub(crate) async fn to_every_driver(host: &Host, kernel: Kernel) -> Result<()> {
     for driver in drivers.iter().copied().chain(["rdma_rxe"]) {
         no_silence(&told, driver)?;
     }
+    what_is_chosen(&told, kernel, drivers)?;
     insta::assert_snapshot!(format!("attached_{}", kernel.series()), table);
+    Ok(())
+}
+
+/// Of `tracer-svc select --output json`.
+#[derive(Debug, Deserialize)]
+struct Chosen {
+    modules: Vec<Module>,
+    hooks: Vec<ChosenHook>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Module {
+    module: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ChosenHook {
+    hook: String,
+    functions: Vec<String>,
+}
+
+/// The catalogue is what the rules choose on this kernel: each chosen function is
+/// attached to, under the same name of a hook, and no other is. Asynchronous events are
+/// no failing calls, and nothing that the rules look for.
+fn what_is_chosen(told: &Told, kernel: Kernel, drivers: &[&str]) -> Result<()> {
+    let image = kernels::fetch(kernel, Progress::Lines)?;
+    let mut modules = BTreeSet::new();
+    let mut chosen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for driver in DRIVERS {
+        if driver != "rdma_rxe" && !drivers.contains(&driver) {
+            continue;
+        }
+        let selection: Chosen = select(&image, driver)?.context(driver)?;
+        modules.extend(selection.modules.into_iter().map(|m| m.module));
+        for hook in selection.hooks {
+            for function in hook.functions {
+                chosen
+                    .entry(function)
+                    .or_default()
+                    .insert(hook.hook.clone());
+            }
+        }
+    }
+    ensure!(chosen.len() > 50, "{chosen:?}");
+    let counts = |row: &&Row| {
+        row.state == "attached" && row.hook != "async.event" && modules.contains(&row.module)
+    };
+    let mut unhooked = chosen.clone();
+    for row in told.probes.iter().filter(counts) {
+        let function = format!("{}:{}", row.module, row.function);
+        // A method that serves two verbs has one hook of them.
+        let hooks = chosen.get(&function);
+        ensure!(
+            hooks.is_some_and(|hooks| hooks.contains(&row.hook)),
+            "{} is attached to {function}, which is chosen as {hooks:?}",
+            row.hook
+        );
+        unhooked.remove(&function);
+    }
+    ensure!(
+        unhooked.is_empty(),
+        "chosen and not attached to: {unhooked:#?}"
+    );
     Ok(())
 }
 

@@ -177,12 +177,6 @@ fn check(selection: &Selection) -> Result<()> {
     Ok(())
 }
 
-/// Hooks of the shipped catalogue that the rules do not keep, and why they stay.
-const BESIDE_THE_RULES: [(&str, &str); 1] = [(
-    "rdma_addr_find_l2_eth_by_grh",
-    "what ib_resolve_eth_dmac waits in; the latter is a copy that fexit cannot hook",
-)];
-
 /// `tracer-svc/src/catalogue/hooks.toml`, as far as it matters here.
 #[derive(Debug, Deserialize)]
 struct Catalogue {
@@ -235,9 +229,8 @@ fn the_shipped_catalogue_is_what_the_rules_choose() -> Result<()> {
                 .functions
                 .iter()
                 .find(|f| f.module == place.module && f.function == place.function);
-            let excused = BESIDE_THE_RULES.iter().any(|(f, _)| *f == place.function);
             ensure!(
-                excused || found.is_none_or(|f| f.verdict != "removed"),
+                found.is_none_or(|f| f.verdict != "removed"),
                 "{}: the catalogue hooks {found:?}",
                 selection.release
             );

@@ -36,6 +36,7 @@ fn memory_of(kernel: &Kernel) -> (Vec<(String, u8, Option<Missing>)>, String) {
             role: planned.role,
             state: ProbeState::Attached(mechanism),
             not_by_fexit: planned.not_by_fexit.clone(),
+            address_hidden: false,
             arguments: Vec::new(),
         }
     });

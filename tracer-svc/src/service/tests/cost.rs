@@ -114,8 +114,9 @@ fn the_report_is_sent_again_for_its_counts() {
 fn a_kretprobe_says_why_it_is_one() {
     let mut report = report();
     let probe = &mut report.probes[usize::from(UVERBS)];
-    probe.state = ProbeState::Attached(Mechanism::KretprobeMulti);
+    probe.state = ProbeState::Attached(Mechanism::Kretprobe);
     probe.not_by_fexit = Some(Missing::NoBtf("ib_uverbs".to_owned()));
+    probe.address_hidden = true;
     let counters = Counters {
         run_times: vec![
             RunTime::default(),
@@ -128,7 +129,11 @@ fn a_kretprobe_says_why_it_is_one() {
     let row = told.probes.iter().find(|p| p.module == "ib_uverbs");
     let row = row.unwrap();
     assert_eq!(row.state(), State::Attached);
-    assert_eq!(row.attached_by(), AttachKind::KretprobeMulti);
-    assert_eq!(row.reason, "no fexit: module ib_uverbs has no BTF");
+    assert_eq!(row.attached_by(), AttachKind::Kretprobe);
+    assert_eq!(
+        row.reason,
+        "no fexit: module ib_uverbs has no BTF; no kretprobe.multi: the kernel hides addresses \
+         (kernel.kptr_restrict)"
+    );
     assert_eq!((row.runs_timed, row.run_time_ns), (4, 100));
 }

@@ -39,6 +39,7 @@ pub(super) fn report() -> Report {
         found,
         state: ProbeState::Attached(Mechanism::Fexit),
         not_by_fexit: None,
+        address_hidden: false,
         arguments: Vec::new(),
     };
     let served = |id: u16, hook: &str| HookReport {
@@ -111,6 +112,7 @@ pub(super) fn record(probe: u16, boot_ns: u64) -> Record {
         device,
         object: 0,
         entry: 7,
+        sleeps: 0,
         drops_so_far: 0,
         stack: [0; STACK_DEPTH],
         args_kind: ArgsKind::None,

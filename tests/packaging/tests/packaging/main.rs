@@ -1,0 +1,5 @@
+//! What a site installs.
+
+mod configuration;
+mod manifests;
+mod units;
