@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdmesh_proto::collector::v1::ListAgentsRequest;
+use rdmesh_proto::collector::v1::report_request::Item;
 use tonic::Code;
 
 use crate::made::{Host, start};
@@ -65,6 +66,36 @@ async fn a_batch_that_cannot_be_stored_in_time_sends_its_agents_off() {
     again.send(1, host.failing("7")).await;
     again.acknowledged(1).await;
     assert_eq!(collector.read("SELECT count(*) FROM rdmesh.failures"), "1");
+}
+
+#[tokio::test]
+async fn a_queue_that_fills_asks_its_agents_for_a_pause() {
+    let database = cluster().new_database().unwrap();
+    let collector = Running::on(database, |config| config.ingest.queue_mib = 8).await;
+    let hosts: Vec<Host> = (0..8).map(|n| Host::new(&format!("gpu-{n}"))).collect();
+    let mut agents = Vec::new();
+    for host in &hosts {
+        agents.push(collector.agent(host.hello()).await);
+    }
+    cluster().stop().unwrap();
+    // Each stream may take an eighth of the queue, and takes most of that.
+    for (agent, host) in agents.iter().zip(&hosts) {
+        for sequence in 1..=3 {
+            let mut snapshot = host.snapshot("7");
+            snapshot.strings.extend(vec![vec![b'x'; 4_000]; 75]);
+            agent.send(sequence, Item::Snapshot(snapshot)).await;
+        }
+    }
+    let mut asked = 0;
+    while asked == 0 {
+        asked = agents[0].next().await.unwrap().unwrap().slow_down_ms;
+    }
+    assert!((1..=2_000).contains(&asked), "{asked} ms");
+    cluster().start_again().unwrap();
+    for agent in &mut agents {
+        agent.acknowledged(3).await;
+    }
+    assert_eq!(collector.read("SELECT count(*) FROM rdmesh.failures"), "24");
 }
 
 #[tokio::test]

@@ -294,8 +294,10 @@ impl Cluster {
 
     fn kill_all(&self, signal: &str, pids: &[u32]) -> Result<(), ClusterError> {
         for pid in pids {
-            let mut kill = Command::new("kill");
-            let said = run("kill", kill.arg(signal).arg(pid.to_string()));
+            // The shell's own: a small system has no other.
+            let mut kill = Command::new("sh");
+            kill.args(["-c", "kill \"$1\" \"$2\"", "kill", signal]);
+            let said = run("kill", kill.arg(pid.to_string()));
             // One that has ended meanwhile needs no signal.
             if said.is_err() && Path::new(&format!("/proc/{pid}")).exists() {
                 said?;

@@ -32,7 +32,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(3);
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Of the memory of the live run, what an earlier one may take while it is sent.
-const EARLIER_MEMORY_PART: usize = 4;
+const EARLIER_MEMORY_PART: u32 = 4;
 
 /// What the thread is asked for.
 enum Order {
@@ -123,8 +123,8 @@ impl Keeper {
             },
             earlier: None,
             earlier_config: UplinkConfig {
-                memory_items: config.memory_items / EARLIER_MEMORY_PART as u32,
-                memory_bytes: config.memory_bytes / EARLIER_MEMORY_PART as u64,
+                memory_items: config.memory_items / EARLIER_MEMORY_PART,
+                memory_bytes: config.memory_bytes / u64::from(EARLIER_MEMORY_PART),
                 ..config.clone()
             },
             waker: waker.clone(),

@@ -217,12 +217,9 @@ mod tests {
             fs::create_dir(place.path().join(foreign)).unwrap();
         }
         let (mut claim, runs) = Claim::take(place.path()).unwrap();
-        let names: Vec<_> = runs
-            .iter()
-            .map(|r| r.directory.file_name().unwrap())
-            .collect();
-        let expected = [3, 9, 12].map(|n| format!("{n:010}-{RUN}"));
-        assert_eq!(names, expected);
+        let directories: Vec<_> = runs.iter().map(|r| r.directory.clone()).collect();
+        let expected = [3, 9, 12].map(|n| place.path().join(format!("{n:010}-{RUN}")));
+        assert_eq!(directories, expected);
         assert!(claim.new_run(RUN).ends_with(format!("0000000016-{RUN}")));
         assert!(place.path().join("README").exists());
         assert!(!place.path().join(format!("0000000002-{RUN}")).exists());
