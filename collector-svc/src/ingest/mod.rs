@@ -18,7 +18,6 @@ mod arguments;
 mod chains;
 mod columns;
 mod counters;
-mod exact;
 mod hello;
 mod item;
 mod ledger;
@@ -35,7 +34,6 @@ mod weight;
 pub(crate) mod windows;
 mod writer;
 
-pub use exact::restore;
 pub use limits::{ACK_EVERY, HELLO_WITHIN, UNACKNOWLEDGED_MAX};
 pub use queue::{Queue, QueueEnd, Queued};
 pub use service::Ingest;

@@ -7,7 +7,6 @@ mod baselines;
 mod bounds;
 mod clocks;
 mod drills;
-mod exact;
 mod flight;
 mod follow;
 mod ingest;

@@ -5,7 +5,6 @@
 //! in the set already leaves nothing. Order and repetition do not matter, and the set
 //! is one range as long as nothing is missing.
 
-mod groups;
 mod hours;
 mod progress;
 mod rows;
@@ -13,7 +12,6 @@ mod runs;
 mod small;
 mod tables;
 mod wires;
-mod words;
 mod write;
 
 pub use rows::{
@@ -22,5 +20,4 @@ pub use rows::{
     WireWindow,
 };
 pub use runs::{ClockEstimate, Hello};
-pub(crate) use words::KnownWords;
 pub use write::Progress;

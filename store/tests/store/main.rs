@@ -4,7 +4,6 @@
 
 mod baselines;
 mod bounds;
-mod citus;
 mod fleet;
 mod ingest;
 mod jobs;
@@ -15,6 +14,5 @@ mod plans;
 mod reports;
 mod schema;
 mod statistics;
-mod upgrade;
 mod whose;
 mod wires;
