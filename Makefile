@@ -36,17 +36,16 @@ demo:
 # The shaper's tests on network namespaces need root, or a user who may make namespaces;
 # for others they are counted as skipped.
 ROOT_ONLY := binary(veth)
-# Faults need the machine's own root: Postgres runs as an account of its own.
-REAL_ROOT_ONLY := (package(rdmesh-lab) & binary(faults))
-# Tests of minutes: make probes.
-LONG := package(rdmesh-lab) & binary(long)
+# Tests of minutes: make probes, make faults.
+LONG := package(rdmesh-lab) & (binary(long) | binary(faults))
+BASELINES := package(rdmesh-lab) & binary(long)
 CONFINED_UID = $(shell unshare -U -r -n -m mount -t tmpfs tmpfs /run 2>/dev/null || id -u)
 # The binaries are built together with the tests: alone they would be built with other features
 # of the libraries, and most of the workspace twice.
 test: setup
 	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
-	    $(if $(TESTS),$(TESTS),-E 'not ($(LONG))$(if $(filter-out 0,$(CONFINED_UID)), and not $(ROOT_ONLY))$(if $(filter-out 0,$(shell id -u)), and not $(REAL_ROOT_ONLY))')
+	    $(if $(TESTS),$(TESTS),-E 'not ($(LONG))$(if $(filter-out 0,$(CONFINED_UID)), and not $(ROOT_ONLY))')
 
 lint: 
 	@tests/setup.sh lint
@@ -63,7 +62,7 @@ fuzz:
 	tests/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 # A mesh with a hundred simulated agents whose parts are killed, frozen and cut off: ROUNDS
-# (200) rounds by SEED (any, and printed). Needs root. make test has 40 of them.
+# (200) rounds by SEED (any, and printed). Needs root: Postgres runs as an account of its own.
 faults: setup
 	cargo build --release --locked --workspace --bins --tests
 	$(BIN)/rdmesh-lab faults --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
@@ -82,7 +81,7 @@ drills:
 probes: setup
 	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
-	    -E '$(LONG)'
+	    -E '$(BASELINES)'
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:
