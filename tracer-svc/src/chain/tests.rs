@@ -387,6 +387,9 @@ fn every_hook_of_the_catalogue_has_a_way_out() {
 
 const ETIMEDOUT: u16 = 110;
 
+/// Probe, pause before it, entry, object, and how often the thread has slept.
+type Step = (u16, u64, u64, u64, u16);
+
 /// Records of up to four threads; each thread's times go forward.
 fn threads() -> impl Strategy<Value = Vec<Vec<Record>>> {
     let step = (
@@ -398,7 +401,7 @@ fn threads() -> impl Strategy<Value = Vec<Vec<Record>>> {
     );
     let thread = proptest::collection::vec(step, 0..12);
     proptest::collection::vec(thread, 1..5).prop_map(|threads| {
-        let of_thread = |(tid, steps): (usize, Vec<(u16, u64, u64, u64, u16)>)| {
+        let of_thread = |(tid, steps): (usize, Vec<Step>)| {
             let mut now = 0;
             steps
                 .into_iter()
