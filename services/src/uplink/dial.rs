@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::lookup_host;
@@ -43,13 +43,15 @@ pub trait Dial: Debug + Send + Sync {
     fn dial(&self) -> Dialing<'_>;
 }
 
-/// Plain TCP. Resolves the names anew each time, and begins with another address than the
-/// last time: a collector that accepts and then fails is left for the next one.
+/// Plain TCP. Resolves the names anew each time, and begins behind the address that answered
+/// the last time: a collector that accepts and then fails is left for the next one.
 #[derive(Debug)]
 pub struct PlainDialer {
     addresses: CollectorAddresses,
-    /// Counts attempts.
-    turn: AtomicUsize,
+    /// Where it begins as long as none has answered.
+    turn: usize,
+    /// The one that answered last.
+    answered: Mutex<Option<SocketAddr>>,
 }
 
 impl PlainDialer {
@@ -65,7 +67,8 @@ impl PlainDialer {
     pub fn from_turn(addresses: impl Into<CollectorAddresses>, turn: usize) -> Self {
         Self {
             addresses: addresses.into(),
-            turn: AtomicUsize::new(turn),
+            turn,
+            answered: Mutex::new(None),
         }
     }
 
@@ -91,6 +94,10 @@ impl PlainDialer {
         }
     }
 
+    fn answered(&self) -> MutexGuard<'_, Option<SocketAddr>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn connect(&self) -> Result<Channel, DialError> {
         let mut found = self.resolve().await?;
         if found.is_empty() {
@@ -99,13 +106,21 @@ impl PlainDialer {
                 why: "the name stands for no address".to_owned(),
             });
         }
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let first = turn % found.len();
+        let answered = *self.answered();
+        // A dead address does not take the turn of the collector behind it.
+        let first = match found.iter().position(|(at, _)| Some(*at) == answered) {
+            Some(position) => position + 1,
+            None => self.turn,
+        };
+        let first = first % found.len();
         found.rotate_left(first);
         let mut errors = Vec::new();
         for (at, address) in found {
             match connect_to(at, address).await {
-                Ok(channel) => return Ok(channel),
+                Ok(channel) => {
+                    *self.answered() = Some(at);
+                    return Ok(channel);
+                }
                 Err(error) => errors.push(error),
             }
         }
