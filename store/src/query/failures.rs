@@ -170,6 +170,12 @@ const COLUMNS: &str =
 /// where no task names its job, in 3 seconds.
 pub const COUNTED_MAX: i64 = 50_000;
 
+/// Rows that a group is taken to have when a page is sought: of few more groups are looked at
+/// than needed, of many the first look does not fill the page and the next takes more.
+const ROWS_A_GROUP: u32 = 8;
+/// By so much.
+const GROUPS_GROW: i64 = 16;
+
 /// Failures up to a number and to a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailurePage {
@@ -191,6 +197,51 @@ impl Store {
         filter: &FailureFilter,
         max_bytes: usize,
     ) -> Result<FailurePage, StoreError> {
+        let mut groups = i64::from(filter.limit / ROWS_A_GROUP) + 1;
+        loop {
+            // A job's groups are found by index and are few.
+            let bound = match filter.job_id {
+                Some(_) => None,
+                None => self.nth_group(filter, groups).await?,
+            };
+            let page = self.page(filter, bound, max_bytes).await?;
+            if page.more || bound.is_none() {
+                return Ok(page);
+            }
+            groups = groups.saturating_mul(GROUPS_GROW);
+        }
+    }
+
+    /// Where the list's group of that number begins; none: it has fewer. Whatever comes no
+    /// later in the list than that stands in groups that are found by their times.
+    async fn nth_group(
+        &self,
+        filter: &FailureFilter,
+        number: i64,
+    ) -> Result<Option<OffsetDateTime>, StoreError> {
+        let mut query =
+            QueryBuilder::<Postgres>::new("SELECT at FROM rdmesh_store.failure_groups WHERE true");
+        if let Some(host) = &filter.host {
+            query.push(" AND host = ").push_bind(host);
+        }
+        push_group_times(&mut query, filter, "at");
+        query.push(if filter.oldest_first {
+            " ORDER BY at"
+        } else {
+            " ORDER BY at DESC"
+        });
+        query.push(" OFFSET ").push_bind(number).push(" LIMIT 1");
+        let nth = query.build_query_scalar().fetch_optional(&self.pool);
+        Ok(nth.await?)
+    }
+
+    /// A page of what comes no later in the list than `bound`.
+    async fn page(
+        &self,
+        filter: &FailureFilter,
+        bound: Option<OffsetDateTime>,
+        max_bytes: usize,
+    ) -> Result<FailurePage, StoreError> {
         let mut query = QueryBuilder::<Postgres>::new(format!(
             "SELECT {COLUMNS} FROM rdmesh_store.joined_failures WHERE true"
         ));
@@ -198,6 +249,17 @@ impl Store {
             push_candidates(&mut query, job_id);
         }
         push_filter(&mut query, filter);
+        push_group_times(&mut query, filter, "group_at");
+        if let Some(bound) = bound {
+            let conditions = if filter.oldest_first {
+                [" AND at <= ", " AND group_at <= "]
+            } else {
+                [" AND at >= ", " AND group_at > -interval '1 minute' + "]
+            };
+            for condition in conditions {
+                query.push(condition).push_bind(bound);
+            }
+        }
         query.push(if filter.oldest_first {
             " ORDER BY at, host, run_id, seq, ordinal"
         } else {
@@ -242,6 +304,9 @@ impl Store {
             "SELECT count(*) FROM (SELECT FROM rdmesh_store.{view} WHERE true"
         ));
         push_filter(&mut query, filter);
+        if filter.job_id.is_none() {
+            push_group_times(&mut query, filter, "group_at");
+        }
         query.push(" LIMIT ").push_bind(COUNTED_MAX).push(") f");
         Ok(query.build_query_scalar().fetch_one(&self.pool).await?)
     }
@@ -290,6 +355,30 @@ fn push_filter<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFi
     }
 }
 
+/// The times in which groups must begin, in `column`, that have rows of the filter's times: a
+/// group lies within one minute.
+fn push_group_times<'a>(
+    query: &mut QueryBuilder<'a, Postgres>,
+    filter: &'a FailureFilter,
+    column: &str,
+) {
+    let of_snapshots = filter.of_snapshots.iter();
+    let first = of_snapshots.clone().map(|snapshot| snapshot.first_at).min();
+    let last = of_snapshots.map(|snapshot| snapshot.last_at).max();
+    let after = filter.after.as_ref().map(|after| after.at);
+    let (after, before) = match filter.oldest_first {
+        true => (after, None),
+        false => (None, after),
+    };
+    for from in [filter.from, first, after].into_iter().flatten() {
+        query.push(format!(" AND {column} > -interval '1 minute' + "));
+        query.push_bind(from);
+    }
+    for to in [filter.to, last, before].into_iter().flatten() {
+        query.push(format!(" AND {column} <= ")).push_bind(to);
+    }
+}
+
 fn push_snapshots<'a>(query: &mut QueryBuilder<'a, Postgres>, snapshots: &'a [StoredSnapshot]) {
     let first = snapshots.iter().map(|snapshot| snapshot.first_at).min();
     let last = snapshots.iter().map(|snapshot| snapshot.last_at).max();
@@ -327,9 +416,12 @@ fn push_candidates<'a>(query: &mut QueryBuilder<'a, Postgres>, job_id: &'a str) 
     query.push(" OR (named_job_id IS NULL AND host = ANY (ARRAY(");
     query.push("SELECT p.host FROM rdmesh_store.placements p WHERE p.job_id = ");
     query.push_bind(job_id).push("))");
-    for (comparison, bound) in [(">=", "min(w.from_at)"), ("<", "max(w.to_at)")] {
+    for (comparison, bound) in [
+        (">", "min(w.from_at) - interval '1 minute'"),
+        ("<", "max(w.to_at)"),
+    ] {
         query.push(format!(
-            " AND at {comparison} (SELECT {bound} FROM rdmesh_store.attempt_windows w
+            " AND group_at {comparison} (SELECT {bound} FROM rdmesh_store.attempt_windows w
                WHERE w.job_id = "
         ));
         query.push_bind(job_id).push(")");
