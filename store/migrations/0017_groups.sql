@@ -154,116 +154,28 @@ DROP VIEW rdmesh.failures, rdmesh.failure_totals, rdmesh.host_failure_totals, rd
 ALTER TABLE rdmesh_store.failures RENAME TO rows_of_failures;
 ALTER TABLE rdmesh_store.failure_counts RENAME TO rows_of_counts;
 
--- Which attempt a row belongs to, and why it may be another one's: the rules of 0003. They are
--- functions with plans of their own, which a session keeps, because planning them as a part of
--- every query takes longer than running it; with their owner's rights, so that readers of the
--- views need none.
-CREATE FUNCTION rdmesh_store.attempt_at(of_host text, at timestamptz, named text,
-        named_requeue bigint, named_restart bigint, named_source smallint,
-        OUT job_id text, OUT requeue bigint, OUT restart bigint, OUT source smallint,
-        OUT doubts text[])
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
-    SET search_path = pg_catalog, pg_temp AS $attempt$
-#variable_conflict use_column
-DECLARE
-    found_requeue bigint;
-    found_restart bigint;
-BEGIN
-    IF named IS NULL THEN
-        doubts := '{}';
-        SELECT min(q.job_id), min(q.requeue), min(q.restart)
-            INTO attempt_at.job_id, attempt_at.requeue, attempt_at.restart
-        FROM rdmesh_store.placements q
-        JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
-        WHERE q.host = of_host AND attempt_at.at >= w.from_at AND attempt_at.at < w.to_at
-        HAVING count(*) = 1;
-        source := CASE WHEN attempt_at.job_id IS NULL THEN 4 ELSE 3 END;
-        RETURN;
-    END IF;
-    job_id := named;
-    source := named_source;
-    requeue := named_requeue;
-    restart := named_restart;
-    IF named_requeue = 0 AND named_restart = 0 THEN
-        SELECT w.requeue, w.restart INTO found_requeue, found_restart
-        FROM rdmesh_store.attempt_windows w
-        LEFT JOIN rdmesh_store.placements q
-            ON q.host = of_host AND q.job_id = w.job_id
-               AND q.requeue = w.requeue AND q.restart = w.restart
-        WHERE w.job_id = named AND w.told
-          AND attempt_at.at >= w.from_at AND attempt_at.at < w.to_at
-        ORDER BY q.host IS NOT NULL DESC,
-                 CASE WHEN named_source = 2 AND q.host IS NOT NULL THEN w.from_at END DESC,
-                 w.requeue = 0 AND w.restart = 0
-                     AND NOT (named_source = 2 AND q.host IS NOT NULL) DESC,
-                 w.requeue DESC, w.restart DESC
-        LIMIT 1;
-        requeue := COALESCE(found_requeue, 0);
-        restart := COALESCE(found_restart, 0);
-    END IF;
-    SELECT array_remove(ARRAY[
-               CASE WHEN w.start_told
-                         AND attempt_at.at < w.from_at - rdmesh_store.scheduler_slack()
-                    THEN 'it came before its attempt started' END,
-               CASE WHEN attempt_at.at >= w.to_at + rdmesh_store.scheduler_slack()
-                    THEN 'it came after ' || CASE WHEN w.end_told THEN 'its attempt ended'
-                         ELSE 'the next attempt of its job started' END END,
-               CASE WHEN EXISTS (SELECT FROM rdmesh_store.placements q
-                                 WHERE q.job_id = w.job_id AND q.requeue = w.requeue
-                                   AND q.restart = w.restart)
-                     AND NOT EXISTS (SELECT FROM rdmesh_store.placements q
-                                     WHERE q.job_id = w.job_id AND q.requeue = w.requeue
-                                       AND q.restart = w.restart AND q.host = of_host)
-                    THEN 'its attempt was not placed on this host' END], NULL)
-        INTO doubts
-    FROM rdmesh_store.attempt_windows w
-    WHERE w.job_id = named AND w.requeue = attempt_at.requeue AND w.restart = attempt_at.restart
-      AND w.told;
-    IF doubts IS NULL THEN
-        doubts := '{}';
-        IF named_requeue = 0 AND named_restart = 0
-           AND EXISTS (SELECT FROM rdmesh_store.attempts o WHERE o.job_id = named AND o.told) THEN
-            doubts := ARRAY[
-                'its task names the job alone, and no attempt of it is known to have run then'];
-        END IF;
-    END IF;
-END $attempt$;
+-- When the next attempt of a job started is kept with an attempt, and not looked for each
+-- time: every question about who ran when is planned and answered in a fraction of the time.
+ALTER TABLE rdmesh_store.attempts ADD COLUMN next_started_at timestamptz;
+COMMENT ON COLUMN rdmesh_store.attempts.next_started_at IS
+    'The first start after its own of a later attempt of its job; whoever writes a start keeps it.';
+UPDATE rdmesh_store.attempts a SET next_started_at = n.started_at
+FROM (SELECT e.job_id, e.requeue, e.restart, min(l.started_at) AS started_at
+      FROM rdmesh_store.attempts e
+      JOIN rdmesh_store.attempts l
+          ON l.job_id = e.job_id AND (l.requeue, l.restart) > (e.requeue, e.restart)
+             AND l.started_at > e.started_at
+      GROUP BY e.job_id, e.requeue, e.restart) n
+WHERE (a.job_id, a.requeue, a.restart) = (n.job_id, n.requeue, n.restart);
 
--- The same for a group, at its begin. `near`: an attempt that matters begins or ends near the
--- group, so that its rows may differ and each is to be looked up.
-CREATE FUNCTION rdmesh_store.attempt_of(of_host text, at timestamptz, until timestamptz,
-        named text, named_requeue bigint, named_restart bigint, named_source smallint,
-        OUT near boolean, OUT job_id text, OUT requeue bigint, OUT restart bigint,
-        OUT source smallint, OUT doubts text[])
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
-    SET search_path = pg_catalog, pg_temp AS $attempt$
-#variable_conflict use_column
-DECLARE
-    earliest timestamptz := attempt_of.at - rdmesh_store.scheduler_slack();
-    latest timestamptz := until + rdmesh_store.scheduler_slack();
-BEGIN
-    IF until = attempt_of.at THEN
-        near := false;
-    ELSIF named IS NULL THEN
-        near := EXISTS (
-            SELECT FROM rdmesh_store.placements q
-            JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
-            WHERE q.host = of_host AND (w.from_at > earliest AND w.from_at <= latest
-                                        OR w.to_at > earliest AND w.to_at <= latest));
-    ELSE
-        near := EXISTS (
-            SELECT FROM rdmesh_store.attempt_windows w
-            WHERE w.job_id = named AND (w.from_at > earliest AND w.from_at <= latest
-                                        OR w.to_at > earliest AND w.to_at <= latest));
-    END IF;
-    IF NOT near THEN
-        SELECT a.job_id, a.requeue, a.restart, a.source, a.doubts
-            INTO attempt_of.job_id, attempt_of.requeue, attempt_of.restart, attempt_of.source,
-                 attempt_of.doubts
-        FROM rdmesh_store.attempt_at(of_host, attempt_of.at, named, named_requeue, named_restart,
-                                     named_source) a;
-    END IF;
-END $attempt$;
+CREATE OR REPLACE VIEW rdmesh_store.attempt_windows AS
+SELECT a.job_id, a.requeue, a.restart, a.told,
+       a.started_at IS NOT NULL AS start_told, a.ended_at IS NOT NULL AS end_told,
+       LEAST(COALESCE(a.started_at, a.first_told_at),
+             COALESCE(a.ended_at, a.next_started_at, 'infinity')) AS from_at,
+       GREATEST(COALESCE(a.started_at, a.first_told_at),
+                COALESCE(a.ended_at, a.next_started_at, 'infinity')) AS to_at
+FROM rdmesh_store.attempts a;
 
 DO $views$
 DECLARE
@@ -280,6 +192,65 @@ LEFT JOIN rdmesh_store.signatures s
     ON s.id = g.signatures[1 + c.signature_place]
 LEFT JOIN rdmesh_store.devices d
     ON d.id = g.devices[g.device_places[m.task]] $rows$;
+    -- The attempt of what a group `g` says of {at}, and why it may be another one's: the
+    -- rules of 0003.
+    attempt_of CONSTANT text := $join$
+CROSS JOIN LATERAL (
+    SELECT COALESCE(g.job_id, p.job_id) AS job_id,
+           CASE WHEN g.job_id IS NULL THEN p.requeue
+                ELSE COALESCE(n.requeue, g.requeue) END AS requeue,
+           CASE WHEN g.job_id IS NULL THEN p.restart
+                ELSE COALESCE(n.restart, g.restart) END AS restart,
+           CASE WHEN g.job_id IS NOT NULL THEN g.source
+                WHEN p.job_id IS NOT NULL THEN 3 ELSE 4 END::smallint AS source
+    FROM (SELECT 1) one_row
+    LEFT JOIN LATERAL (
+        SELECT w.requeue, w.restart
+        FROM rdmesh_store.attempt_windows w
+        LEFT JOIN rdmesh_store.placements q
+            ON q.host = g.host AND q.job_id = w.job_id
+               AND q.requeue = w.requeue AND q.restart = w.restart
+        WHERE g.job_id IS NOT NULL AND g.requeue = 0 AND g.restart = 0
+          AND w.job_id = g.job_id AND w.told AND {at} >= w.from_at AND {at} < w.to_at
+        ORDER BY q.host IS NOT NULL DESC,
+                 CASE WHEN g.source = 2 AND q.host IS NOT NULL THEN w.from_at END DESC,
+                 w.requeue = 0 AND w.restart = 0
+                     AND NOT (g.source = 2 AND q.host IS NOT NULL) DESC,
+                 w.requeue DESC, w.restart DESC
+        LIMIT 1
+    ) n ON true
+    LEFT JOIN LATERAL (
+        SELECT min(q.job_id) AS job_id, min(q.requeue) AS requeue, min(q.restart) AS restart
+        FROM rdmesh_store.placements q
+        JOIN rdmesh_store.attempt_windows w USING (job_id, requeue, restart)
+        WHERE g.job_id IS NULL AND q.host = g.host AND {at} >= w.from_at AND {at} < w.to_at
+        HAVING count(*) = 1
+    ) p ON true
+) a $join$;
+    doubts CONSTANT text := $doubts$
+CASE WHEN g.job_id IS NULL THEN '{}'::text[]
+     ELSE COALESCE((
+         SELECT array_remove(ARRAY[
+             CASE WHEN w.start_told AND {at} < w.from_at - rdmesh_store.scheduler_slack()
+                  THEN 'it came before its attempt started' END,
+             CASE WHEN {at} >= w.to_at + rdmesh_store.scheduler_slack()
+                  THEN 'it came after ' || CASE WHEN w.end_told THEN 'its attempt ended'
+                       ELSE 'the next attempt of its job started' END END,
+             CASE WHEN EXISTS (SELECT FROM rdmesh_store.placements q
+                               WHERE q.job_id = w.job_id AND q.requeue = w.requeue
+                                 AND q.restart = w.restart)
+                   AND NOT EXISTS (SELECT FROM rdmesh_store.placements q
+                                   WHERE q.job_id = w.job_id AND q.requeue = w.requeue
+                                     AND q.restart = w.restart AND q.host = g.host)
+                  THEN 'its attempt was not placed on this host' END], NULL)
+         FROM rdmesh_store.attempt_windows w
+         WHERE w.job_id = g.job_id AND w.requeue = a.requeue AND w.restart = a.restart
+           AND w.told),
+         CASE WHEN g.requeue = 0 AND g.restart = 0
+                   AND EXISTS (SELECT FROM rdmesh_store.attempts o
+                               WHERE o.job_id = g.job_id AND o.told)
+              THEN ARRAY['its task names the job alone, and no attempt of it is known to have run then']
+         END, '{}') END $doubts$;
     columns CONSTANT text := $columns$
        g.host, m.at, g.run_id, g.seq,
        COALESCE(c.ordinal, g.first_ordinal + c.place::integer - 1) AS ordinal,
@@ -309,34 +280,21 @@ BEGIN
         || ', g.at AS group_at, g.until AS group_until FROM rdmesh_store.failure_groups g'
         || rows_of;
     EXECUTE 'CREATE VIEW rdmesh_store.joined_failures AS SELECT'
-        || replace(replace(columns, '$job$', ' AS named_job_id,
-       CASE WHEN a.near THEN r.job_id ELSE a.job_id END AS job_id,
-       CASE WHEN a.near THEN r.requeue ELSE a.requeue END AS requeue,
-       CASE WHEN a.near THEN r.restart ELSE a.restart END AS restart'),
-                   '$source$', 'CASE WHEN a.near THEN r.source ELSE a.source END')
-        || ', CASE WHEN a.near THEN r.doubts ELSE a.doubts END AS doubts,
-              g.at AS group_at, g.until AS group_until
-FROM rdmesh_store.failure_groups g
-CROSS JOIN LATERAL rdmesh_store.attempt_of(g.host, g.at, g.until, g.job_id, g.requeue, g.restart,
-                                           g.source) a' || rows_of || '
-LEFT JOIN LATERAL (
-    SELECT b.* FROM rdmesh_store.attempt_at(g.host, m.at, g.job_id, g.requeue, g.restart,
-                                            g.source) b
-    WHERE a.near
-) r ON true';
-END $views$;
-
-CREATE VIEW rdmesh_store.joined_counts AS
-SELECT g.host, g.at, g.run_id, g.seq, c.place::integer AS ordinal, r.function, r.module, r.layer,
-       r.errno, g.cgroup_path, COALESCE(c.delta, c.long_delta) AS delta,
+        || replace(replace(columns, '$job$',
+                           ' AS named_job_id, a.job_id, a.requeue, a.restart'),
+                   '$source$', 'a.source')
+        || ', ' || replace(doubts, '{at}', 'm.at') || ' AS doubts, g.at AS group_at, g.until AS group_until
+FROM rdmesh_store.failure_groups g' || rows_of || replace(attempt_of, '{at}', 'm.at');
+    EXECUTE 'CREATE VIEW rdmesh_store.joined_counts AS
+SELECT g.host, g.at, g.run_id, g.seq, c.place::integer AS ordinal, f.function, f.module, f.layer,
+       f.errno, g.cgroup_path, COALESCE(c.delta, c.long_delta) AS delta,
        g.job_id AS named_job_id, a.job_id, a.requeue, a.restart, a.source
 FROM rdmesh_store.count_groups g
-CROSS JOIN LATERAL rdmesh_store.attempt_at(g.host, g.at, g.job_id, g.requeue, g.restart,
-                                           g.source) a
 CROSS JOIN LATERAL unnest(g.returns, g.deltas, g.long_deltas)
     WITH ORDINALITY c (return_id, delta, long_delta, place)
-LEFT JOIN rdmesh_store.returns r ON r.id = c.return_id
-WHERE g.cgroup_path IS NOT NULL;
+LEFT JOIN rdmesh_store.returns f ON f.id = c.return_id' || replace(attempt_of, '{at}', 'g.at') || '
+WHERE g.cgroup_path IS NOT NULL';
+END $views$;
 
 CREATE VIEW rdmesh_store.failure_counts AS
 SELECT g.host, g.at, g.run_id, g.seq, c.place::integer AS ordinal,

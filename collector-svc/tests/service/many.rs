@@ -9,7 +9,7 @@ use crate::running::{Running, cluster};
 const CLIENT_MAX_BYTES: usize = 4 << 20;
 
 /// Rows of `failures` by number, each in a group of its own: `width` is the length of each
-/// function's name.
+/// function's name. A signature of no hour would be forgotten.
 fn fill(collector: &Running, rows: u32, steps: u32, width: u32) {
     let sql = format!(
         "INSERT INTO rdmesh_store.signatures \
@@ -17,6 +17,8 @@ fn fill(collector: &Running, rows: u32, steps: u32, width: u32) {
                  array_fill(rpad('ib_umem_get', {width}, 'x'), ARRAY[{steps}]), \
                  array_fill('ib_uverbs'::text, ARRAY[{steps}]), \
                  array_fill(1::smallint, ARRAY[{steps}]), array_fill(14, ARRAY[{steps}])); \
+         INSERT INTO rdmesh_store.signature_hours \
+         VALUES ('gpu-0', date_trunc('hour', now()), 1, 1, now(), now()); \
          INSERT INTO rdmesh_store.devices VALUES (2, 'rxe0', 'eth0', '', now()); \
          INSERT INTO rdmesh_store.failure_groups \
              (host, at, until, run_id, seq, host_ahead_us, job_id, requeue, restart, source, \
