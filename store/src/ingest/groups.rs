@@ -199,10 +199,7 @@ impl Numbers {
 }
 
 /// None where all are the same as `usual`.
-fn unless_all<T: PartialEq>(values: &[T], usual: &T) -> Option<Vec<T>>
-where
-    T: Copy,
-{
+fn unless_all<T: PartialEq + Copy>(values: &[T], usual: &T) -> Option<Vec<T>> {
     let all = values.iter().all(|value| value == usual);
     (!all).then(|| values.to_vec())
 }
