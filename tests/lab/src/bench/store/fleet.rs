@@ -11,7 +11,7 @@ use rdmesh_proto::tracer::v1::{
     CgroupColumns, CgroupCounterColumns, ChainColumns, CounterColumns, DeviceColumns, ProbeColumns,
     Record, RecordArguments, Sample, SignatureColumns, Snapshot, TaskColumns,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::kinds::{KINDS, Kind, Step, arguments};
 
@@ -57,12 +57,6 @@ impl Numbers {
     /// From 0 to less than `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
-    }
-
-    /// Any of a few, of which there is at least one.
-    fn one_of<'a, T>(&mut self, few: &'a [T]) -> &'a T {
-        let place = usize::try_from(self.below(few.len() as u64)).unwrap_or(0);
-        &few[place]
     }
 }
 
@@ -258,7 +252,13 @@ impl Building {
             Repetition::High => 2 + of_job.below(2),
             Repetition::Low => 6,
         };
-        let kinds = (0..ways).map(|_| of_job.one_of(&KINDS)).collect();
+        let mut left: Vec<&'static Kind> = KINDS.iter().collect();
+        let kinds = (0..ways.min(left.len() as u64))
+            .map(|_| {
+                let place = of_job.below(left.len() as u64);
+                left.swap_remove(usize::try_from(place).unwrap_or(0))
+            })
+            .collect();
         let of_snapshot = (job << 20) | (u64::from(host) << 4) | number;
         let mut building = Self {
             numbers: Numbers::new(seed, of_snapshot),
@@ -354,7 +354,6 @@ impl Building {
         let tasks = self.snapshot.tasks.as_ref().map_or(1, |t| t.tgid.len());
         let per_rank = tasks / RANKS as usize;
         let ways = self.kinds.len();
-        let mut seen = BTreeSet::new();
         for turn in 0..tasks * ways {
             if self.records >= RECORDS_A_SNAPSHOT {
                 return;
@@ -365,10 +364,7 @@ impl Building {
                 .iter()
                 .position(|k| std::ptr::eq(k, kind))
                 .unwrap_or(0);
-            // A kind that was drawn twice makes no row of its own.
-            if seen.insert((place, task)) {
-                self.row(place, kind, task, task / per_rank);
-            }
+            self.row(place, kind, task, task / per_rank);
         }
     }
 
