@@ -6,7 +6,7 @@ use rdmesh_services::config::{Check, Invalid, SecretUrl, ServiceConfig, Validate
 use rdmesh_services::server::ServerConfig;
 use rdmesh_services::telemetry::TelemetryConfig;
 use rdmesh_services::tls::{TlsConfig, check_links};
-use rdmesh_store::StoreOptions;
+use rdmesh_store::{Keep, StoreOptions};
 use serde::{Deserialize, Serialize};
 
 /// The port that agents, schedulers and the CLI use by default.
@@ -218,26 +218,42 @@ impl Validate for BaselineConfig {
 pub struct RetentionConfig {
     /// Days that failures, counters and windows are kept; whole weeks are dropped.
     pub days: u32,
+    /// Days that snapshots are kept as they came; no longer than `days`, whatever stands here.
+    pub exact_days: u32,
+    /// Days that sums by host, hour and signature are kept, which answer questions about the
+    /// whole fleet; no shorter than `days`, whatever stands here.
+    pub hours_days: u32,
 }
 
 impl Default for RetentionConfig {
     fn default() -> Self {
-        Self { days: 180 }
+        Self {
+            days: 180,
+            exact_days: 60,
+            hours_days: 730,
+        }
     }
 }
 
 impl RetentionConfig {
     /// How long rows are kept.
     #[must_use]
-    pub fn keep(&self) -> Duration {
-        Duration::from_secs(u64::from(self.days) * 24 * 3600)
+    pub fn keep(&self) -> Keep {
+        let days = |days: u32| Duration::from_secs(u64::from(days) * 24 * 3600);
+        Keep {
+            exact: days(self.exact_days.min(self.days)),
+            detail: days(self.days),
+            hours: days(self.hours_days.max(self.days)),
+        }
     }
 }
 
 impl Validate for RetentionConfig {
     fn validate(&self) -> Result<(), Invalid> {
         // Longer than the oldest row that an agent may still bring (35 days).
-        Check::range("days", self.days, 36..=3_650)
+        Check::range("days", self.days, 36..=3_650)?;
+        Check::range("exact_days", self.exact_days, 36..=3_650)?;
+        Check::range("hours_days", self.hours_days, 36..=3_650)
     }
 }
 
@@ -249,6 +265,23 @@ mod tests {
     #[test]
     fn unknown_keys_are_refused_and_the_default_is_valid() {
         check_strict::<CollectorConfig>().unwrap();
+    }
+
+    #[test]
+    fn sums_outlast_details_and_details_outlast_exact_snapshots() {
+        let config = |days| RetentionConfig {
+            days,
+            ..RetentionConfig::default()
+        };
+        for days in [36, 180, 3_650] {
+            config(days).validate().unwrap();
+            let keep = config(days).keep();
+            assert!(
+                keep.exact <= keep.detail && keep.detail <= keep.hours,
+                "{keep:?}"
+            );
+        }
+        assert!(config(35).validate().is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rdmesh_services::shutdown::Closing;
 use rdmesh_store::jobs::AttemptKey;
-use rdmesh_store::{ReaderRole, Store, StoreError};
+use rdmesh_store::{Keep, ReaderRole, Store, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -45,7 +45,7 @@ pub struct Upkeep {
     /// Names of the services that need the store.
     pub services: Vec<&'static str>,
     /// How long rows are kept.
-    pub keep: Duration,
+    pub keep: Keep,
     /// What the site says for itself.
     pub site: Arc<Site>,
     /// Reads the clock.

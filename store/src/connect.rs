@@ -8,6 +8,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 
+use crate::ingest::KnownWords;
 use crate::{ReaderRole, StoreError};
 
 /// Multiranges came with 14, and 15 is the oldest that is tested.
@@ -64,6 +65,8 @@ pub struct Store {
     connect_timeout: Duration,
     /// Weeks whose partitions are known to be there (see [`crate::partitions`]).
     pub(crate) weeks: Arc<Mutex<BTreeSet<i32>>>,
+    /// What is known to stand in the dictionaries.
+    pub(crate) words: Arc<Mutex<KnownWords>>,
 }
 
 impl Store {
@@ -79,6 +82,8 @@ impl Store {
                 ("timezone", "UTC"),
                 // Compiling a query of the join takes seconds, running it milliseconds.
                 ("jit", "off"),
+                // Starting workers takes longer than most answers.
+                ("max_parallel_workers_per_gather", "0"),
                 ("search_path", "rdmesh_store"),
             ]);
         let pool = PgPoolOptions::new()
@@ -90,6 +95,7 @@ impl Store {
             connect,
             connect_timeout: options.acquire_timeout,
             weeks: Arc::default(),
+            words: Arc::default(),
         })
     }
 
@@ -197,5 +203,12 @@ async fn migrate(connection: &mut PgConnection) -> Result<ReaderRole, StoreError
     sqlx::migrate!("./migrations")
         .run_direct(&mut *connection)
         .await?;
+    // Without Citus it does nothing; with it, the tables that a migration has brought.
+    let distributed: Vec<String> = sqlx::query_scalar("SELECT rdmesh_store.distribute()")
+        .fetch_one(&mut *connection)
+        .await?;
+    if !distributed.is_empty() {
+        tracing::info!(tables = ?distributed, "tables distributed by host");
+    }
     crate::reader::ensure(connection).await
 }

@@ -21,6 +21,71 @@ const OID_INT2: i32 = 21;
 const OID_INT4: i32 = 23;
 const OID_INT8: i32 = 20;
 const OID_TEXT: i32 = 25;
+const OID_TIMESTAMPTZ: i32 = 1184;
+
+/// What an array can hold.
+pub(crate) trait Element {
+    /// As `pg_type` numbers it.
+    const OID: i32;
+
+    /// Length and value.
+    fn write(&self, to: &mut Vec<u8>);
+}
+
+macro_rules! number {
+    ($type:ty, $oid:expr, $bytes:expr) => {
+        impl Element for $type {
+            const OID: i32 = $oid;
+
+            fn write(&self, to: &mut Vec<u8>) {
+                const BYTES: i32 = $bytes;
+                to.extend_from_slice(&BYTES.to_be_bytes());
+                to.extend_from_slice(&self.to_be_bytes());
+            }
+        }
+    };
+}
+
+number!(i16, OID_INT2, 2);
+number!(i32, OID_INT4, 4);
+number!(i64, OID_INT8, 8);
+
+impl Element for &str {
+    const OID: i32 = OID_TEXT;
+
+    fn write(&self, to: &mut Vec<u8>) {
+        let length = i32::try_from(self.len()).unwrap_or(i32::MAX);
+        to.extend_from_slice(&length.to_be_bytes());
+        to.extend_from_slice(self.as_bytes());
+    }
+}
+
+impl Element for String {
+    const OID: i32 = OID_TEXT;
+
+    fn write(&self, to: &mut Vec<u8>) {
+        self.as_str().write(to);
+    }
+}
+
+/// A time as Postgres counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Micros(pub(crate) i64);
+
+impl From<OffsetDateTime> for Micros {
+    fn from(at: OffsetDateTime) -> Self {
+        let micros = (at - POSTGRES_EPOCH).whole_microseconds();
+        Self(i64::try_from(micros).unwrap_or(i64::MAX))
+    }
+}
+
+impl Element for Micros {
+    const OID: i32 = OID_TIMESTAMPTZ;
+
+    fn write(&self, to: &mut Vec<u8>) {
+        self.0.write(to);
+    }
+}
 
 /// A table's rows, encoded as they are added.
 pub(crate) struct CopyRows {
@@ -107,13 +172,6 @@ impl CopyRows {
         self.field(&value.to_be_bytes())
     }
 
-    pub(crate) fn int4_or_null(&mut self, value: Option<i32>) -> &mut Self {
-        match value {
-            Some(value) => self.int4(value),
-            None => self.null(),
-        }
-    }
-
     pub(crate) fn int8(&mut self, value: i64) -> &mut Self {
         self.field(&value.to_be_bytes())
     }
@@ -134,8 +192,7 @@ impl CopyRows {
     }
 
     pub(crate) fn time(&mut self, value: OffsetDateTime) -> &mut Self {
-        let micros = (value - POSTGRES_EPOCH).whole_microseconds();
-        self.int8(i64::try_from(micros).unwrap_or(i64::MAX))
+        self.int8(Micros::from(value).0)
     }
 
     pub(crate) fn time_or_null(&mut self, value: Option<OffsetDateTime>) -> &mut Self {
@@ -145,71 +202,60 @@ impl CopyRows {
         }
     }
 
-    pub(crate) fn jsonb_or_null(&mut self, value: Option<&str>) -> &mut Self {
-        let Some(value) = value else {
-            return self.null();
-        };
-        self.missing -= 1;
-        self.length(value.len() + 1);
-        // Version of the binary form of jsonb.
-        self.bytes.push(1);
-        self.bytes.extend_from_slice(value.as_bytes());
-        self
-    }
-
-    pub(crate) fn text_array(&mut self, values: &[String]) -> &mut Self {
-        self.array(OID_TEXT, values.len(), |rows| {
-            for value in values {
-                rows.length(value.len());
-                rows.bytes.extend_from_slice(value.as_bytes());
-            }
-        })
-    }
-
-    pub(crate) fn int2_array(&mut self, values: &[i16]) -> &mut Self {
-        self.array(OID_INT2, values.len(), |rows| {
-            for value in values {
-                rows.length(2);
-                rows.bytes.extend_from_slice(&value.to_be_bytes());
-            }
-        })
-    }
-
-    pub(crate) fn int4_array(&mut self, values: &[i32]) -> &mut Self {
-        self.array(OID_INT4, values.len(), |rows| {
-            for value in values {
-                rows.length(4);
-                rows.bytes.extend_from_slice(&value.to_be_bytes());
-            }
-        })
-    }
-
-    pub(crate) fn int8_array(&mut self, values: &[i64]) -> &mut Self {
-        self.array(OID_INT8, values.len(), |rows| {
-            for value in values {
-                rows.length(8);
-                rows.bytes.extend_from_slice(&value.to_be_bytes());
-            }
-        })
-    }
-
-    fn array(&mut self, oid: i32, count: usize, elements: impl FnOnce(&mut Self)) -> &mut Self {
-        self.missing -= 1;
-        let length_at = self.bytes.len();
-        self.length(0);
+    /// An array without nulls in it.
+    pub(crate) fn array<T: Element>(&mut self, values: &[T]) -> &mut Self {
+        self.begin_array::<T>(values.len(), false);
         let begin = self.bytes.len();
-        // Dimensions, a flag for nulls, the type of the elements.
-        for word in [i32::from(count > 0), 0, oid] {
+        for value in values {
+            value.write(&mut self.bytes);
+        }
+        self.end_array::<T>(values.len(), begin)
+    }
+
+    /// The same, or null.
+    pub(crate) fn array_or_null<T: Element>(&mut self, values: Option<&[T]>) -> &mut Self {
+        match values {
+            Some(values) => self.array(values),
+            None => self.null(),
+        }
+    }
+
+    /// An array with nulls in it; null itself where it has nothing but those.
+    pub(crate) fn array_of_some<T: Element>(&mut self, values: &[Option<T>]) -> &mut Self {
+        if values.iter().all(Option::is_none) {
+            return self.null();
+        }
+        self.begin_array::<T>(values.len(), values.iter().any(Option::is_none));
+        let begin = self.bytes.len();
+        for value in values {
+            match value {
+                Some(value) => value.write(&mut self.bytes),
+                None => self.bytes.extend_from_slice(&(-1_i32).to_be_bytes()),
+            }
+        }
+        self.end_array::<T>(values.len(), begin)
+    }
+
+    /// Length (set at the end), dimensions, a flag for nulls, the type of the elements; of
+    /// what has elements their number and the lower bound.
+    fn begin_array<T: Element>(&mut self, count: usize, nulls: bool) {
+        self.missing -= 1;
+        let dimensions = i32::from(count > 0);
+        for word in [0, dimensions, i32::from(nulls), T::OID] {
             self.bytes.extend_from_slice(&word.to_be_bytes());
         }
         if count > 0 {
             self.length(count);
-            // Lower bound.
             self.bytes.extend_from_slice(&1_i32.to_be_bytes());
-            elements(self);
         }
-        let length = i32::try_from(self.bytes.len() - begin).unwrap_or(i32::MAX);
-        self.bytes[length_at..begin].copy_from_slice(&length.to_be_bytes());
+    }
+
+    fn end_array<T: Element>(&mut self, count: usize, begin: usize) -> &mut Self {
+        let head = if count > 0 { 20 } else { 12 };
+        let length = self.bytes.len() - begin + head;
+        let length = i32::try_from(length).unwrap_or(i32::MAX);
+        let at = begin - head - 4;
+        self.bytes[at..at + 4].copy_from_slice(&length.to_be_bytes());
         self
     }
 

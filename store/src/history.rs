@@ -19,6 +19,23 @@ pub struct PastVerdict {
 }
 
 impl Store {
+    /// Whether the attempt has a verdict.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn has_verdict(&self, key: &AttemptKey) -> Result<bool, StoreError> {
+        let found = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT FROM rdmesh_store.verdicts
+                            WHERE job_id = $1 AND requeue = $2 AND restart = $3)",
+        )
+        .bind(&key.job_id)
+        .bind(i64::from(key.requeue))
+        .bind(i64::from(key.restart))
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(found)
+    }
+
     /// The last verdicts on the attempts of the job before `key`, oldest first, the latest
     /// `limit` of them.
     ///

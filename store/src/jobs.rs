@@ -148,6 +148,9 @@ const COLUMNS: &str =
 const LISTED: &str = "(told OR (requeue, restart) <> (0, 0) OR NOT EXISTS (
     SELECT FROM rdmesh_store.attempts o WHERE o.job_id = d.job_id AND o.told))";
 
+/// First key of the lock of a job's starts; the second is its hash.
+const STARTS_LOCK: i32 = 0x7264_6d01;
+
 impl Store {
     /// An attempt began. `now` is when the request came.
     ///
@@ -155,6 +158,7 @@ impl Store {
     /// When Postgres is away.
     pub async fn start_job(&self, start: &Start, now: OffsetDateTime) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
+        let before = start_before(&mut transaction, &start.attempt).await?;
         sqlx::query(
             "INSERT INTO rdmesh_store.attempts AS a
                  (job_id, requeue, restart, told, name, user_name, scheduler, cluster, job_class,
@@ -190,6 +194,7 @@ impl Store {
         .bind(now)
         .execute(&mut *transaction)
         .await?;
+        keep_next_starts(&mut transaction, &start.attempt, before).await?;
         place(&mut transaction, &start.attempt, &start.placements, now).await?;
         transaction.commit().await?;
         Ok(())
@@ -385,6 +390,60 @@ const SEPARATOR: char = '\u{1f}';
 
 /// One statement for all hosts: a job may have ten thousand. An array of arrays cannot
 /// be unnested by row, so that each host's lists travel as one text.
+/// When the attempt started, as far as it was told; and keeps other starts of its job off
+/// until the transaction ends, because two at once would not see each other.
+async fn start_before(
+    connection: &mut PgConnection,
+    attempt: &AttemptKey,
+) -> Result<Option<OffsetDateTime>, StoreError> {
+    sqlx::query("SELECT pg_advisory_xact_lock($1, hashtext($2))")
+        .bind(STARTS_LOCK)
+        .bind(&attempt.job_id)
+        .execute(&mut *connection)
+        .await?;
+    let before: Option<Option<OffsetDateTime>> = sqlx::query_scalar(
+        "SELECT started_at FROM rdmesh_store.attempts
+         WHERE job_id = $1 AND requeue = $2 AND restart = $3",
+    )
+    .bind(&attempt.job_id)
+    .bind(i64::from(attempt.requeue))
+    .bind(i64::from(attempt.restart))
+    .fetch_optional(connection)
+    .await?;
+    Ok(before.flatten())
+}
+
+/// Keeps `next_started_at` of a job's attempts after the start of one was told: its own, and
+/// that of earlier ones which it follows, or followed where it stood `before`.
+async fn keep_next_starts(
+    connection: &mut PgConnection,
+    attempt: &AttemptKey,
+    before: Option<OffsetDateTime>,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE rdmesh_store.attempts a
+         SET next_started_at = (
+             SELECT min(l.started_at) FROM rdmesh_store.attempts l
+             WHERE l.job_id = a.job_id AND (l.requeue, l.restart) > (a.requeue, a.restart)
+               AND l.started_at > a.started_at)
+         FROM rdmesh_store.attempts x
+         WHERE x.job_id = $1 AND x.requeue = $2 AND x.restart = $3 AND a.job_id = x.job_id
+           AND x.started_at IS DISTINCT FROM $4
+           AND ((a.requeue, a.restart) = (x.requeue, x.restart)
+                OR (a.requeue, a.restart) < (x.requeue, x.restart)
+                   AND (a.started_at < x.started_at
+                            AND (a.next_started_at IS NULL OR a.next_started_at > x.started_at)
+                        OR a.next_started_at = $4))",
+    )
+    .bind(&attempt.job_id)
+    .bind(i64::from(attempt.requeue))
+    .bind(i64::from(attempt.restart))
+    .bind(before)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 async fn place(
     connection: &mut PgConnection,
     attempt: &AttemptKey,

@@ -40,6 +40,6 @@ pub mod timeline;
 
 pub use connect::{Store, StoreOptions};
 pub use error::StoreError;
-pub use partitions::{FURTHEST_AHEAD, FURTHEST_BACK, Retained};
+pub use partitions::{Ages, FURTHEST_AHEAD, FURTHEST_BACK, Keep, Retained, week_of};
 pub use rdmesh_proto::errno;
 pub use reader::{READER_ROLE, ReaderRole};

@@ -6,13 +6,14 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection};
 use time::{Date, OffsetDateTime, Time};
 
+use crate::ingest::KnownWords;
 use crate::{Store, StoreError};
 
 /// Tables that are partitioned by their column `at`.
 const TABLES: [&str; 7] = [
     "snapshots",
-    "failures",
-    "failure_counts",
+    "failure_groups",
+    "count_groups",
     "drops",
     "co_signals",
     "wire_windows",
@@ -41,6 +42,51 @@ const SECONDS_A_WEEK: i64 = 7 * 24 * 3600;
 /// 1970-01-05 was a Monday.
 const FIRST_MONDAY: i64 = 4 * 24 * 3600;
 
+/// How long what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Exact snapshots.
+    pub exact: Duration,
+    /// Failures, counters, co-signals, windows, and whatever else belongs to a time.
+    pub detail: Duration,
+    /// Sums by hour.
+    pub hours: Duration,
+}
+
+impl From<Duration> for Keep {
+    /// All for as long.
+    fn from(keep: Duration) -> Self {
+        Self {
+            exact: keep,
+            detail: keep,
+            hours: keep,
+        }
+    }
+}
+
+impl Keep {
+    /// Kind of what a partitioned table holds, as `rdmesh_store.ages` names it, and how long
+    /// it is kept.
+    fn of(&self, table: &str) -> (&'static str, Duration) {
+        match table {
+            "snapshots" => ("exact", self.exact),
+            "signature_hours" => ("hours", self.hours),
+            _ => ("detail", self.detail),
+        }
+    }
+}
+
+/// Since when what is whole; none: nothing of it has aged out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ages {
+    /// Exact snapshots.
+    pub exact: Option<OffsetDateTime>,
+    /// Failures and whatever else belongs to a time.
+    pub detail: Option<OffsetDateTime>,
+    /// Sums by hour.
+    pub hours: Option<OffsetDateTime>,
+}
+
 /// What retention took away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retained {
@@ -50,10 +96,16 @@ pub struct Retained {
     pub rows: u64,
 }
 
-/// The number of the week (from Monday, UTC) that holds `at`.
-pub(crate) fn week_of(at: OffsetDateTime) -> i32 {
+/// The number of the week (from Monday, UTC) that holds `at`: retention drops whole weeks.
+#[must_use]
+pub fn week_of(at: OffsetDateTime) -> i32 {
     let week = (at.unix_timestamp() - FIRST_MONDAY).div_euclid(SECONDS_A_WEEK);
     i32::try_from(week).unwrap_or(i32::MAX)
+}
+
+/// When the week begins.
+pub(crate) fn start_of_week(week: i32) -> Result<OffsetDateTime, StoreError> {
+    Ok(monday(week)?.with_time(Time::MIDNIGHT).assume_utc())
 }
 
 fn monday(week: i32) -> Result<Date, StoreError> {
@@ -109,9 +161,17 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets which partitions are there: another collector may have dropped some.
+    /// Forgets which partitions are there, and what stands in dictionaries for their rows:
+    /// another collector may have dropped some.
     pub(crate) fn forget_weeks(&self) {
         self.known_weeks().clear();
+        self.known_words().clear();
+    }
+
+    pub(crate) fn known_words(&self) -> std::sync::MutexGuard<'_, KnownWords> {
+        self.words
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn known_weeks(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<i32>> {
@@ -120,23 +180,46 @@ impl Store {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// Since when what is kept.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn ages(&self) -> Result<Ages, StoreError> {
+        let rows: Vec<(String, Option<OffsetDateTime>)> =
+            sqlx::query_as("SELECT kind, kept_from FROM rdmesh_store.ages")
+                .fetch_all(&self.pool)
+                .await?;
+        let since = |kind: &str| {
+            let row = rows.iter().find(|(of, _)| of == kind);
+            row.and_then(|(_, since)| *since)
+        };
+        Ok(Ages {
+            exact: since("exact"),
+            detail: since("detail"),
+            hours: since("hours"),
+        })
+    }
+
     /// Drops the partitions whose whole week is older than `keep`, and rows of small
-    /// tables that nothing refers to any more.
+    /// tables that nothing refers to any more. Sums by hour are to be kept for as long as
+    /// failures, or longer.
     ///
     /// # Errors
     /// When Postgres is away, or a long query holds a partition; then call again later.
     pub async fn retain(
         &self,
         now: OffsetDateTime,
-        keep: Duration,
+        keep: impl Into<Keep>,
     ) -> Result<Retained, StoreError> {
-        let cutoff = now - keep;
-        let first_kept = week_of(cutoff);
+        let keep = keep.into();
+        let cutoff = now - keep.detail;
         let mut retained = Retained::default();
         let mut connection = self.pool.acquire().await?;
         for table in TABLES {
             let mut transaction = connection.begin().await?;
             lock(&mut transaction).await?;
+            let (kind, keep) = keep.of(table);
+            let first_kept = week_of(now - keep);
             let kept_from = partition_name(table, monday(first_kept)?);
             // Names sort by time.
             let old: Vec<String> = sqlx::query_scalar(
@@ -154,11 +237,22 @@ impl Store {
                     .execute(&mut *transaction)
                     .await?;
             }
+            if !old.is_empty() {
+                sqlx::query(
+                    "UPDATE rdmesh_store.ages SET kept_from = GREATEST(kept_from, $2)
+                     WHERE kind = $1",
+                )
+                .bind(kind)
+                .bind(start_of_week(first_kept)?)
+                .execute(&mut *transaction)
+                .await?;
+            }
             transaction.commit().await?;
             retained.partitions.extend(old);
         }
         self.forget_weeks();
         retained.rows += forget_signatures(&mut connection).await?;
+        retained.rows += forget_words(&mut connection, cutoff).await?;
         for statement in [
             "DELETE FROM rdmesh_store.agent_runs WHERE last_seen_at < $1",
             "DELETE FROM rdmesh_store.probe_reports r WHERE received_at < $1 AND EXISTS (
@@ -205,6 +299,27 @@ async fn forget_signatures(connection: &mut PgConnection) -> Result<u64, StoreEr
     Ok(forgotten.rows_affected())
 }
 
+/// Devices and returns that only rows had which are dropped. What is told late says so of the
+/// week that it is told for, which is younger than whatever is dropped.
+async fn forget_words(
+    connection: &mut PgConnection,
+    cutoff: OffsetDateTime,
+) -> Result<u64, StoreError> {
+    let mut forgotten = 0;
+    for table in ["devices", "returns"] {
+        // Partitions go week by week: of the week that holds the cutoff all is there.
+        let statement = format!(
+            "DELETE FROM rdmesh_store.{table} WHERE used_at < $1::timestamptz - interval '7 days'"
+        );
+        let done = sqlx::query(&statement)
+            .bind(cutoff)
+            .execute(&mut *connection)
+            .await?;
+        forgotten += done.rows_affected();
+    }
+    Ok(forgotten)
+}
+
 async fn lock(connection: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query(LOCK_TIMEOUT).execute(&mut *connection).await?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -235,7 +350,9 @@ async fn create(connection: &mut PgConnection, table: &str, week: i32) -> Result
     for statement in [
         format!(
             "CREATE TABLE rdmesh_store.{name}
-             (LIKE rdmesh_store.{table} INCLUDING DEFAULTS INCLUDING STORAGE)"
+             (LIKE rdmesh_store.{table} INCLUDING DEFAULTS INCLUDING STORAGE
+              INCLUDING COMPRESSION){}",
+            options(table)
         ),
         format!(
             "ALTER TABLE rdmesh_store.{table} ATTACH PARTITION rdmesh_store.{name} FOR VALUES {range}"
@@ -244,6 +361,15 @@ async fn create(connection: &mut PgConnection, table: &str, week: i32) -> Result
         sqlx::query(&statement).execute(&mut *connection).await?;
     }
     Ok(())
+}
+
+/// Rows of arrays are compressed from this size on, where they stand (the smallest that
+/// Postgres takes).
+fn options(table: &str) -> &'static str {
+    match table {
+        "failure_groups" | "count_groups" => " WITH (toast_tuple_target = 128)",
+        _ => "",
+    }
 }
 
 fn stamp(at: time::PrimitiveDateTime) -> String {
@@ -267,8 +393,8 @@ mod tests {
         assert_eq!(next, sunday + 1);
         assert_eq!(monday(next).unwrap(), date!(2026 - 11 - 30));
         assert_eq!(
-            partition_name("failures", monday(next).unwrap()),
-            "failures_20261130"
+            partition_name("failure_groups", monday(next).unwrap()),
+            "failure_groups_20261130"
         );
     }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest};
+use rdmesh_services::causes::with_causes;
 use rdmesh_services::server::ListenAddress;
 use rdmesh_services::tls::{Expected, Tls};
+use tonic::Code;
 use tonic::transport::Endpoint;
 
 use crate::service::Wish;
@@ -15,20 +17,33 @@ use crate::service::Wish;
 /// Longest wait for the answer: putting all probes on takes a second, and five on a
 /// machine that has much else to do.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Longest wait for the connection, on this host.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// The order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Nobody listens.
     #[error(
-        "no tracer answers at {address} ({error}); see `systemctl status tracer-svc`, or name its \
-         address with --listen"
+        "no tracer answers at {address} ({error}); see `systemctl status rdmesh-tracer`, or name \
+         its address with --listen"
     )]
     Unreachable {
         /// Where it should be.
         address: String,
         /// What the system said.
-        error: tonic::transport::Error,
+        error: String,
+    },
+    /// Whoever listens there did not answer as a tracer does.
+    #[error(
+        "{address} was asked and did not answer as a tracer does ({error}); it may have done it all \
+         the same: see `systemctl status rdmesh-tracer`, or name the tracer's address with --listen"
+    )]
+    NoAnswer {
+        /// Where it was asked.
+        address: String,
+        /// What came instead.
+        error: String,
     },
     /// It says no.
     #[error("{0}")]
@@ -54,13 +69,14 @@ fn dialled(listen: &ListenAddress) -> String {
 /// [`ControlError`].
 pub async fn order(listen: &ListenAddress, tls: &Tls, wish: Wish) -> Result<String, ControlError> {
     let address = dialled(listen);
-    let unreachable = |error| ControlError::Unreachable {
+    let unreachable = |error: tonic::transport::Error| ControlError::Unreachable {
         address: address.clone(),
-        error,
+        error: with_causes(&error),
     };
     let endpoint = Endpoint::from_shared(address.clone())
         .map_err(unreachable)?
-        .timeout(LIMIT);
+        .timeout(LIMIT)
+        .connect_timeout(CONNECT_LIMIT);
     let channel = match address.strip_prefix("http://") {
         // A Unix socket has no TLS.
         None => endpoint.connect().await,
@@ -73,7 +89,18 @@ pub async fn order(listen: &ListenAddress, tls: &Tls, wish: Wish) -> Result<Stri
     }
     .map_err(unreachable)?;
     let mut tracer = TracerServiceClient::new(channel);
-    let refused = |status: tonic::Status| ControlError::Refused(status.message().to_owned());
+    let refused = |status: tonic::Status| match status.code() {
+        // Those that the tracer gives.
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::FailedPrecondition
+        | Code::PermissionDenied
+        | Code::Unauthenticated => ControlError::Refused(status.message().to_owned()),
+        _ => ControlError::NoAnswer {
+            address: address.clone(),
+            error: with_causes(&status),
+        },
+    };
     match wish {
         Wish::Detach(module) => {
             let request = DetachProbesRequest {
@@ -90,8 +117,12 @@ pub async fn order(listen: &ListenAddress, tls: &Tls, wish: Wish) -> Result<Stri
             let report = done.get_ref().report.clone().unwrap_or_default();
             let (served, of) = (report.logical_attached, report.logical_total);
             let probes = done.get_ref().attached;
+            let probes = match probes {
+                0 => "no probe was missing".to_owned(),
+                probes => format!("{probes} probes attached"),
+            };
             Ok(format!(
-                "{probes} probes attached; {served} of {of} logical hooks are served\n"
+                "{probes}; {served} of {of} logical hooks are served\n"
             ))
         }
     }
@@ -100,13 +131,16 @@ pub async fn order(listen: &ListenAddress, tls: &Tls, wish: Wish) -> Result<Stri
 fn detached(module: Option<&str>, probes: u32) -> String {
     if probes == 0 {
         let of = module.map_or_else(String::new, |module| format!(" of {module}"));
-        return format!("no probe{of} was attached; nothing to take off: see tracer-svc probes\n");
+        return format!("no probe{of} was attached; nothing to take off\n");
     }
     let what = module.unwrap_or("all RDMA modules");
-    let back = module.map_or_else(String::new, |module| format!(" {module}"));
+    let back = match module {
+        Some(module) => format!("it is loaded again, or by: tracer-svc attach {module}"),
+        None => "their module is loaded again, or by: tracer-svc attach".to_owned(),
+    };
     format!(
-        "{probes} probes taken off {what}, which can be unloaded now. They come back when it is \
-         loaded again, each with its module, or by: tracer-svc attach{back}\n"
+        "{probes} probes taken off {what}, which can be unloaded now. They come back when \
+         {back}\n"
     )
 }
 

@@ -378,6 +378,11 @@ pub async fn watch<K: Kernel + 'static>(
         .map_err(|full| LaunchError::Ended(full.to_string()))?;
     let (stop, closing) = channel();
     let pipeline = Pipeline::start(kernel, Nowhere, settings);
+    let report = figures.probe_report();
+    eprintln!(
+        "(watching; {} of {} logical hooks are served, see tracer-svc probes)",
+        report.logical_attached, report.logical_total
+    );
     let interval = std::time::Duration::from_secs(1);
     let tracing_task = tokio::spawn(run(pipeline, interval, Uevents::open().ok(), None, closing));
     loop {

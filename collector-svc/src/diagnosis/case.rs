@@ -53,6 +53,8 @@ pub struct Case {
     pub owners: BTreeMap<Ipv6Addr, Vec<Owner>>,
     /// The same failure on many hosts; none: it is on few, or nobody looked.
     pub incident: Option<Incident>,
+    /// Since when failures are kept, where the attempt ran before.
+    pub kept_from: Option<OffsetDateTime>,
 }
 
 impl Case {

@@ -64,6 +64,13 @@ pub(crate) fn unwatched(case: &Case, verb: Option<Verb>) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if let Some(kept_from) = case.kept_from {
+        lines.push(format!(
+            "failures before {} have aged out of the store: what is older is kept in sums by \
+             hour alone",
+            moment(kept_from)
+        ));
+    }
     if case.chains_left_out > 0 {
         lines.push(format!(
             "{} later failures of the attempt{} were not looked at",

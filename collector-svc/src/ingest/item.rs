@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 
 use crate::clock::{Estimate, HostClock, Reading};
 use crate::ingest::columns::{Refusal, count};
+use crate::ingest::exact::References;
 use crate::ingest::limits::REASON_MAX_BYTES;
 use crate::ingest::marks::INTERVAL_AHEAD;
 use crate::ingest::snapshot::{self, inventory_id};
@@ -21,10 +22,6 @@ use crate::ingest::timeline::{Timeline, interval, reading, watched};
 use crate::ingest::weight::{ROW_BYTES, weigh};
 use crate::ingest::{reports, windows};
 use crate::times;
-
-/// Level of zstd for exact snapshots: 3 gave 6.1 bytes a record; higher levels cost more
-/// than they save.
-const ZSTD_LEVEL: i32 = 3;
 
 /// What an item holds beside its content: itself, its place in the queue, its room.
 const ITEM_BYTES: usize = 512;
@@ -57,32 +54,29 @@ pub(crate) enum Pending {
 pub(crate) struct EncodedSnapshot {
     /// The message.
     message: Vec<u8>,
-    /// The message, compressed, as it is stored.
-    body: Vec<u8>,
     timeline: Timeline,
     marks: Vec<String>,
 }
 
 impl EncodedSnapshot {
-    fn rows(self) -> Result<Content, Refusal> {
-        let Self {
-            message,
-            body,
-            timeline,
-            marks,
-        } = self;
-        let snapshot = Snapshot::decode(message.as_slice())
+    /// Its rows, with the message as it is to be stored.
+    fn rows(&self, run: &Arc<RunKey>, references: &References) -> Result<Content, Refusal> {
+        let snapshot = Snapshot::decode(self.message.as_slice())
             .map_err(|error| Refusal::value("snapshot", error, "a message of the contract"))?;
-        drop(message);
-        let rows = snapshot::rows(&snapshot, &timeline, &marks, body)?;
+        let mut rows = snapshot::rows(&snapshot, &self.timeline, &self.marks)?;
+        let exact = references
+            .compress(run, rdmesh_store::week_of(rows.ended_at), &self.message)
+            .map_err(|error| Refusal::value("snapshot", error, "what zstd can compress"))?;
+        rows.body = exact.body;
+        rows.reference_seq = exact.reference;
         Ok(Content::Snapshot(Box::new(rows)))
     }
 }
 
 impl Incoming {
-    /// Makes its rows. What is not allowed becomes a rejection, which is stored like any
-    /// item, and tells nothing of the host's clock.
-    pub(crate) fn into_item(self) -> Item {
+    /// Makes its rows; gives a snapshot's message back beside them. What is not allowed becomes
+    /// a rejection, which is stored like any item, and tells nothing of the host's clock.
+    pub(crate) fn into_item(self, references: &References) -> (Item, Option<Vec<u8>>) {
         let Self {
             run,
             sequence,
@@ -91,20 +85,24 @@ impl Incoming {
             content,
             ..
         } = self;
-        let content = match content {
-            Pending::Ready(content) => content,
-            Pending::Encoded(snapshot) => snapshot.rows().unwrap_or_else(|refusal| {
-                clock = None;
-                Content::Rejected(reason(&refusal))
-            }),
+        let (content, message) = match content {
+            Pending::Ready(content) => (content, None),
+            Pending::Encoded(snapshot) => match snapshot.rows(&run, references) {
+                Ok(content) => (content, Some(snapshot.message)),
+                Err(refusal) => {
+                    clock = None;
+                    (Content::Rejected(reason(&refusal)), None)
+                }
+            },
         };
-        Item {
+        let item = Item {
             run,
             sequence,
             received_at,
             clock,
             content,
-        }
+        };
+        (item, message)
     }
 }
 
@@ -188,14 +186,12 @@ impl Reader {
         let weight = weigh(message)?;
         let estimate = self.observe(message.clock.as_ref(), received_at)?;
         let message = message.encode_to_vec();
-        let body = zstd::encode_all(message.as_slice(), ZSTD_LEVEL)
-            .map_err(|error| Refusal::value("snapshot", error, "what zstd can compress"))?;
         item.clock = Some(stored(estimate));
-        item.weight = ITEM_BYTES + body.len() + weight;
-        item.held = ITEM_BYTES + message.len() + body.capacity();
+        // With what it is stored as, which is no longer.
+        item.weight = ITEM_BYTES + message.len() + weight;
+        item.held = ITEM_BYTES + message.len();
         item.content = Pending::Encoded(Box::new(EncodedSnapshot {
             message,
-            body,
             timeline: timeline(&estimate, received_at),
             marks: marks(&estimate),
         }));
@@ -429,7 +425,7 @@ mod tests {
         fn a_snapshot_is_stored_or_refused(snapshot in snapshots()) {
             let received = OffsetDateTime::UNIX_EPOCH + std::time::Duration::from_secs(1 << 31);
             let item = reader().read(1, Some(&Sent::Snapshot(snapshot)), received);
-            match item.into_item().content {
+            match item.into_item(&References::default()).0.content {
                 Content::Rejected(reason) => prop_assert!(!reason.is_empty() && reason.len() <= 300),
                 Content::Snapshot(rows) => {
                     for chain in &rows.chains {

@@ -18,6 +18,7 @@ mod arguments;
 mod chains;
 mod columns;
 mod counters;
+mod exact;
 mod hello;
 mod item;
 mod ledger;
@@ -34,6 +35,7 @@ mod weight;
 pub(crate) mod windows;
 mod writer;
 
+pub use exact::restore;
 pub use limits::{ACK_EVERY, HELLO_WITHIN, UNACKNOWLEDGED_MAX};
 pub use queue::{Queue, QueueEnd, Queued};
 pub use service::Ingest;

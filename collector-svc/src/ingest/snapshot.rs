@@ -23,13 +23,12 @@ pub(crate) fn inventory_id(field: &str, id: &str) -> Result<String, Refusal> {
     Ok(id.to_owned())
 }
 
-/// Validates a snapshot and makes its rows. `marks` go onto each of them; `body` is
-/// the exact message, compressed.
+/// Validates a snapshot and makes its rows, without the exact message. `marks` go onto each of
+/// them.
 pub(crate) fn rows(
     snapshot: &Snapshot,
     timeline: &Timeline,
     marks: &[String],
-    body: Vec<u8>,
 ) -> Result<Stored, Refusal> {
     let interval = interval(
         snapshot.interval_start_boot_ns,
@@ -71,7 +70,8 @@ pub(crate) fn rows(
         drops: counters::losses(snapshot, &tables)?,
         co_signals,
         marks: of_all.into_vec(),
-        body,
+        body: Vec::new(),
+        reference_seq: None,
     })
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdmesh_store::ingest::{Content, Item, NO_SEQUENCE};
+use rdmesh_store::ingest::{Content, Item, NO_SEQUENCE, Progress};
 use rdmesh_store::{Store, StoreError};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::ingest::exact::References;
 use crate::ingest::ledger::Ledger;
 use crate::ingest::limits::{BATCH_MAX_BYTES, REASON_MAX_BYTES, TOO_SLOW_FROM_BYTES};
 use crate::ingest::queue::{Next, QueueEnd, Queued, Room};
@@ -37,16 +38,23 @@ struct Entry {
     sequence: u64,
     ledger: Arc<Ledger>,
     _room: Room,
+    /// The message of a snapshot that is compressed by itself: once it is stored, others may
+    /// be compressed against it.
+    message: Option<Vec<u8>>,
 }
 
-impl From<Queued> for Entry {
-    fn from(queued: Queued) -> Self {
+impl Entry {
+    fn new(queued: Queued, references: &References) -> Self {
+        let weight = queued.item.weight;
+        let (item, message) = queued.item.into_item(references);
+        let alone = matches!(&item.content, Content::Snapshot(s) if s.reference_seq.is_none());
         Self {
-            weight: queued.item.weight,
-            item: queued.item.into_item(),
+            weight,
+            item,
             sequence: queued.sequence,
             ledger: queued.ledger,
             _room: queued.room,
+            message: message.filter(|_| alone),
         }
     }
 }
@@ -59,6 +67,7 @@ pub struct Writer {
     metrics: IngestMetrics,
     wires: WireFigures,
     live: Live,
+    references: References,
 }
 
 impl Writer {
@@ -72,11 +81,12 @@ impl Writer {
             metrics: IngestMetrics::new(),
             wires,
             live,
+            references: References::default(),
         }
     }
 
     /// Writes until every sender is gone and the queue is empty.
-    pub async fn run(self, mut queue: QueueEnd) {
+    pub async fn run(mut self, mut queue: QueueEnd) {
         while let Some(batch) = self.collect(&mut queue).await {
             self.write(batch).await;
         }
@@ -86,13 +96,13 @@ impl Writer {
     async fn collect(&self, queue: &mut QueueEnd) -> Option<Vec<Entry>> {
         let first = queue.next().await?;
         let mut weight = first.item.weight;
-        let mut batch = vec![Entry::from(first)];
+        let mut batch = vec![Entry::new(first, &self.references)];
         let until = Instant::now() + self.pace.batch_wait;
         while batch.len() < self.pace.batch_items && weight < BATCH_MAX_BYTES {
             match queue.take(BATCH_MAX_BYTES - weight) {
                 Next::Item(queued) => {
                     weight += queued.item.weight;
-                    batch.push(Entry::from(*queued));
+                    batch.push(Entry::new(*queued, &self.references));
                 }
                 Next::TooHeavy | Next::Closed => break,
                 Next::Nothing => {
@@ -107,14 +117,14 @@ impl Writer {
 
     /// Writes a batch. Where Postgres refuses it, or takes too long, it is written in
     /// parts, in order, down to the one item that is at fault.
-    async fn write(&self, batch: Vec<Entry>) {
+    async fn write(&mut self, batch: Vec<Entry>) {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
             part.retain(|entry| !entry.ledger.is_failed());
             if part.is_empty() {
                 continue;
             }
-            match self.commit(&part).await {
+            match self.commit(&mut part).await {
                 Ok(()) => self.settle(&part),
                 Err(error) if may_be_one_items_fault(&error) => {
                     if let [_] = part[..] {
@@ -133,7 +143,7 @@ impl Writer {
 
     /// One item that Postgres does not take: it becomes a rejection where the item itself
     /// is at fault.
-    async fn at_fault(&self, mut part: Vec<Entry>, error: &StoreError) {
+    async fn at_fault(&mut self, mut part: Vec<Entry>, error: &StoreError) {
         for entry in &mut part {
             let Some(reason) = fault(entry, error) else {
                 self.send_off(std::slice::from_ref(entry), error);
@@ -143,7 +153,7 @@ impl Writer {
             tracing::warn!(%host, sequence, %error, "postgres does not take an item");
             let reason = rdmesh_store::text::storable(reason.as_bytes(), REASON_MAX_BYTES).text;
             entry.item.content = Content::Rejected(reason);
-            let entry = std::slice::from_ref(entry);
+            let entry = std::slice::from_mut(entry);
             match self.commit(entry).await {
                 Ok(()) => self.settle(entry),
                 // Not even the rejection can be kept: it is told all the same, or the
@@ -158,7 +168,27 @@ impl Writer {
     }
 
     /// Commits, trying again within bounds while Postgres is away.
-    async fn commit(&self, part: &[Entry]) -> Result<(), StoreError> {
+    async fn commit(&mut self, part: &mut [Entry]) -> Result<(), StoreError> {
+        let progress = self.commit_items(part).await?;
+        for entry in part {
+            let (Content::Snapshot(snapshot), Some(message)) =
+                (&entry.item.content, entry.message.take())
+            else {
+                continue;
+            };
+            let run = progress.iter().find(|run| run.run == *entry.item.run);
+            // What came again had been stored before, maybe against another one.
+            if run.is_some_and(|run| run.stored.binary_search(&entry.item.sequence).is_ok()) {
+                let week = rdmesh_store::week_of(snapshot.ended_at);
+                let sequence = entry.item.sequence;
+                self.references
+                    .keep(&entry.item.run, week, sequence, message);
+            }
+        }
+        Ok(())
+    }
+
+    async fn commit_items(&self, part: &[Entry]) -> Result<Vec<Progress>, StoreError> {
         let items: Vec<&Item> = part.iter().map(|entry| &entry.item).collect();
         let give_up_at = Instant::now() + self.pace.retry_for;
         let mut wait = Duration::ZERO;
@@ -171,7 +201,7 @@ impl Writer {
                         .committed(items.len() as u64, repeated, began.elapsed());
                     self.wires.committed(&items);
                     self.live.committed(&items, &progress);
-                    return Ok(());
+                    return Ok(progress);
                 }
                 Err(error) if error.is_retryable() => {
                     wait = (wait * 2).max(error.retry_after()).min(RETRY_WAIT_MAX);

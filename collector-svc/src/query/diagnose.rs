@@ -110,7 +110,10 @@ pub async fn diagnose_attempt(
         team.clone_into(&mut verdict.route_to);
     }
     let stored = verdict::stored(&verdict, counted::of(&verdict, &case.signals));
-    store.keep_verdict(key, &stored, now).await?;
+    // What was decided while all of it was there is not made worse by its age.
+    if case.kept_from.is_none() || !store.has_verdict(key).await? {
+        store.keep_verdict(key, &stored, now).await?;
+    }
     // Of a failing call that did not decide it would be read as the cause.
     let fork = match deciding_signature(&case) {
         Some((signature, _)) if !verdict.chain.is_empty() => {
@@ -162,6 +165,7 @@ async fn gathered(
     let shaping = store.shaping_of(key, &hosts, from, to).await?;
     let logs = store.logs_of(key).await?;
     let past = store.past_verdicts(key, PAST_MAX).await?;
+    let kept_from = store.ages().await?.detail.filter(|kept| *kept > from);
     let mut case = Case {
         attempt: attempt::written(key),
         state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
@@ -178,6 +182,7 @@ async fn gathered(
         log: log::evidence(&logs),
         flight: flight::evidence(store, key, &placements).await?,
         past: past.into_iter().map(earlier).collect(),
+        kept_from,
         ..Case::default()
     };
     if let Some((signature, at)) = deciding_signature(&case) {

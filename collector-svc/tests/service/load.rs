@@ -58,7 +58,7 @@ fn too_slow_for(collector: &Running, host: &str) {
         "CREATE FUNCTION rdmesh_store.too_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
              RAISE 'canceling statement due to statement timeout' USING ERRCODE = '57014'; \
          END $$; \
-         CREATE TRIGGER too_slow BEFORE INSERT ON rdmesh_store.failure_counts \
+         CREATE TRIGGER too_slow BEFORE INSERT ON rdmesh_store.count_groups \
          FOR EACH ROW WHEN (NEW.host = '{host}') EXECUTE FUNCTION rdmesh_store.too_slow()"
     );
     cluster().psql(&collector.database, "rdmesh", &sql).unwrap();

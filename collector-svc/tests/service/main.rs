@@ -7,6 +7,7 @@ mod baselines;
 mod bounds;
 mod clocks;
 mod drills;
+mod exact;
 mod flight;
 mod follow;
 mod ingest;

@@ -8,19 +8,27 @@ use crate::running::{Running, cluster};
 /// What gRPC clients take unless told otherwise.
 const CLIENT_MAX_BYTES: usize = 4 << 20;
 
-/// Rows of `failures` by number: `width` is the length of each function's name.
+/// Rows of `failures` by number, each in a group of its own: `width` is the length of each
+/// function's name. A signature of no hour would be forgotten.
 fn fill(collector: &Running, rows: u32, steps: u32, width: u32) {
     let sql = format!(
-        "INSERT INTO rdmesh_store.failures \
-         SELECT 'gpu-' || n % 64, now() - interval '1 hour' + n * interval '20 ms', \
-                '00000000-0000-0000-0000-000000000001', n, 0, \
-                now() - interval '1 hour' + n * interval '20 ms', now(), now(), 1, 2, \
-                array_fill(rpad('ib_umem_get', {width}, 'x'), ARRAY[{steps}]), \
-                array_fill('ib_uverbs'::text, ARRAY[{steps}]), \
-                array_fill(1::smallint, ARRAY[{steps}]), array_fill(14, ARRAY[{steps}]), \
-                'rdma_rxe', 'rxe0', 'eth0', '', 100, 101, 'rank', '/job', '7', 0, 0, 0, 0, 1, \
-                false, false, false, '{{}}', NULL \
-         FROM generate_series(1, {rows}) n"
+        "INSERT INTO rdmesh_store.signatures \
+         VALUES (1, 'rdma_rxe', 2, false, \
+                 array_fill(rpad('ib_umem_get', {width}, 'x'), ARRAY[{steps}]), \
+                 array_fill('ib_uverbs'::text, ARRAY[{steps}]), \
+                 array_fill(1::smallint, ARRAY[{steps}]), array_fill(14, ARRAY[{steps}])); \
+         INSERT INTO rdmesh_store.signature_hours \
+         VALUES ('gpu-0', date_trunc('hour', now()), 1, 1, now(), now()); \
+         INSERT INTO rdmesh_store.devices VALUES (2, 'rxe0', 'eth0', '', now()); \
+         INSERT INTO rdmesh_store.failure_groups \
+             (host, at, until, run_id, seq, host_ahead_us, job_id, requeue, restart, source, \
+              first_ordinal, afters, signature_places, task_places, signatures, tgids, tids, \
+              ranks, local_ranks, device_places, cgroup_places, devices, texts) \
+         SELECT 'gpu-' || n % 64, at, at, '00000000-0000-0000-0000-000000000001', n, 0, '7', 0, \
+                0, 1, 0, '{{0}}', '{{0}}', '{{0}}', '{{1}}', '{{100}}', '{{101}}', '{{0}}', \
+                '{{0}}', '{{1}}', '{{1}}', '{{2}}', '{{rank,/job}}' \
+         FROM generate_series(1, {rows}) n \
+         CROSS JOIN LATERAL (SELECT now() - interval '1 hour' + n * interval '20 ms' AS at) t"
     );
     cluster().psql(&collector.database, "rdmesh", &sql).unwrap();
 }

@@ -5,6 +5,7 @@
 //! in the set already leaves nothing. Order and repetition do not matter, and the set
 //! is one range as long as nothing is missing.
 
+mod groups;
 mod hours;
 mod progress;
 mod rows;
@@ -12,6 +13,7 @@ mod runs;
 mod small;
 mod tables;
 mod wires;
+mod words;
 mod write;
 
 pub use rows::{
@@ -20,4 +22,5 @@ pub use rows::{
     WireWindow,
 };
 pub use runs::{ClockEstimate, Hello};
+pub(crate) use words::KnownWords;
 pub use write::Progress;

@@ -103,6 +103,9 @@ pub struct Snapshot {
     pub co_signals: Vec<CoSignal>,
     /// The exact message, compressed.
     pub body: Vec<u8>,
+    /// The snapshot of the same run, stored before, that it is compressed against; none: it
+    /// stands by itself.
+    pub reference_seq: Option<i64>,
 }
 
 /// Which job a task or a cgroup belongs to, as its host tells.
@@ -119,7 +122,7 @@ pub struct Identity {
 }
 
 /// A step of a chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Step {
     /// Kernel function.
     pub function: String,

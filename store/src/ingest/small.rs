@@ -93,7 +93,7 @@ pub(super) async fn store_probes(
             .int8(probe.drops)
             .int8(probe.unseen)
             .text(&probe.found_by)
-            .int2_array(&probe.missing_because);
+            .array(&probe.missing_because);
         rows.send_full(connection).await?;
     }
     rows.send(connection).await

@@ -6,9 +6,9 @@ use time::OffsetDateTime;
 
 use crate::StoreError;
 use crate::copy::CopyRows;
-use crate::ingest::{
-    Chain, CoSignal, Content, Count, DropKind, Dropped, Identity, Item, Snapshot, WireWindow,
-};
+use crate::ingest::groups::{store_counts, store_failures};
+use crate::ingest::words::Words;
+use crate::ingest::{CoSignal, Content, DropKind, Dropped, Identity, Item, Snapshot, WireWindow};
 
 /// Columns that every large table begins with; `ordinal` only where a snapshot has
 /// several rows.
@@ -27,53 +27,7 @@ const SNAPSHOTS: &[&str] = columns![
     "chains_left_out",
     "marks",
     "body",
-];
-
-const FAILURES: &[&str] = columns![
-    "ordinal",
-    "last_at",
-    "host_first_at",
-    "host_last_at",
-    "count",
-    "verb",
-    "functions",
-    "modules",
-    "layers",
-    "errnos",
-    "driver",
-    "device",
-    "netdev",
-    "pci_address",
-    "tgid",
-    "tid",
-    "comm",
-    "cgroup_path",
-    "job_id",
-    "requeue",
-    "restart",
-    "source",
-    "rank",
-    "local_rank",
-    "expected",
-    "swallowed",
-    "incomplete",
-    "marks",
-    "arguments",
-];
-
-const FAILURE_COUNTS: &[&str] = columns![
-    "ordinal",
-    "function",
-    "module",
-    "layer",
-    "errno",
-    "delta",
-    "total",
-    "cgroup_path",
-    "job_id",
-    "requeue",
-    "restart",
-    "source",
+    "reference_seq",
 ];
 
 const DROPS: &[&str] = columns![
@@ -157,6 +111,7 @@ pub(super) fn drops_of(snapshot: &Snapshot, kind: DropKind) -> i64 {
 pub(super) async fn store_large(
     connection: &mut PgConnection,
     items: &[&Item],
+    words: &Words<'_>,
 ) -> Result<(), StoreError> {
     let mut snapshots = CopyRows::new("snapshots", SNAPSHOTS);
     let mut windows = CopyRows::new("wire_windows", WIRE_WINDOWS);
@@ -182,37 +137,9 @@ pub(super) async fn store_large(
             _ => None,
         })
         .collect();
-    store_failures(connection, &of_snapshots).await?;
-    store_counts(connection, &of_snapshots).await?;
+    store_failures(connection, &of_snapshots, words).await?;
+    store_counts(connection, &of_snapshots, words).await?;
     store_others(connection, &of_snapshots).await
-}
-
-async fn store_failures(
-    connection: &mut PgConnection,
-    snapshots: &[(&Item, &Snapshot)],
-) -> Result<(), StoreError> {
-    let mut rows = CopyRows::new("failures", FAILURES);
-    for (item, snapshot) in snapshots {
-        for (index, chain) in snapshot.chains.iter().enumerate() {
-            add_failure(&mut rows, item, ordinal(index), chain);
-            rows.send_full(connection).await?;
-        }
-    }
-    rows.send(connection).await
-}
-
-async fn store_counts(
-    connection: &mut PgConnection,
-    snapshots: &[(&Item, &Snapshot)],
-) -> Result<(), StoreError> {
-    let mut rows = CopyRows::new("failure_counts", FAILURE_COUNTS);
-    for (item, snapshot) in snapshots {
-        for (index, count) in snapshot.counts.iter().enumerate() {
-            add_count(&mut rows, item, snapshot.ended_at, ordinal(index), count);
-            rows.send_full(connection).await?;
-        }
-    }
-    rows.send(connection).await
 }
 
 /// What was dropped, and what else failed.
@@ -247,63 +174,9 @@ fn add_snapshot(rows: &mut CopyRows, item: &Item, snapshot: &Snapshot) {
         .int8(drops_of(snapshot, DropKind::Ring))
         .int8(drops_of(snapshot, DropKind::Unseen))
         .int8(snapshot.chains_left_out)
-        .text_array(&snapshot.marks)
-        .bytes(&snapshot.body);
-}
-
-fn add_failure(rows: &mut CopyRows, item: &Item, ordinal: i32, chain: &Chain) {
-    let functions: Vec<String> = chain.steps.iter().map(|s| s.function.clone()).collect();
-    let modules: Vec<String> = chain.steps.iter().map(|s| s.module.clone()).collect();
-    let layers: Vec<i16> = chain.steps.iter().map(|s| s.layer).collect();
-    let errnos: Vec<i32> = chain.steps.iter().map(|s| s.errno).collect();
-    let row = begin(rows, item, chain.first_at)
-        .int4(ordinal)
-        .time(chain.last_at)
-        .time(chain.host_first_at)
-        .time(chain.host_last_at)
-        .int8(chain.count)
-        .int2(chain.verb)
-        .text_array(&functions)
-        .text_array(&modules)
-        .int2_array(&layers)
-        .int4_array(&errnos)
-        .text(&chain.driver)
-        .text(&chain.device)
-        .text(&chain.netdev)
-        .text(&chain.pci_address)
-        .int8(i64::from(chain.tgid))
-        .int8(i64::from(chain.tid))
-        .text(&chain.comm)
-        .text(&chain.cgroup_path);
-    identity(row, &chain.identity)
-        .int4_or_null(chain.rank)
-        .int4_or_null(chain.local_rank)
-        .boolean(chain.expected)
-        .boolean(chain.swallowed)
-        .boolean(chain.incomplete)
-        .text_array(&chain.marks)
-        .jsonb_or_null(chain.arguments.as_deref());
-}
-
-fn add_count(rows: &mut CopyRows, item: &Item, at: OffsetDateTime, ordinal: i32, count: &Count) {
-    const OF_HOST: Identity = Identity {
-        job_id: None,
-        requeue: 0,
-        restart: 0,
-        source: 0,
-    };
-    let row = begin(rows, item, at)
-        .int4(ordinal)
-        .text(&count.function)
-        .text(&count.module)
-        .int2(count.layer)
-        .int4(count.errno)
-        .int8(count.delta)
-        .int8(count.total);
-    match &count.cgroup {
-        Some((path, of_cgroup)) => identity(row.text(path), of_cgroup),
-        None => identity(row.null(), &OF_HOST),
-    };
+        .array(&snapshot.marks)
+        .bytes(&snapshot.body)
+        .int8_or_null(snapshot.reference_seq);
 }
 
 fn add_drop(rows: &mut CopyRows, item: &Item, at: OffsetDateTime, ordinal: i32, dropped: &Dropped) {
@@ -329,7 +202,7 @@ fn add_co_signal(rows: &mut CopyRows, item: &Item, ordinal: i32, signal: &CoSign
         .text(&signal.name)
         .text(&signal.detail)
         .text(&signal.device)
-        .text_array(&signal.marks);
+        .array(&signal.marks);
     let (tgid, identity) = signal
         .task
         .as_ref()
@@ -370,19 +243,23 @@ fn add_wire_window(rows: &mut CopyRows, item: &Item, window: &WireWindow) {
         .int8(window.tx_not_accepted)
         .int8(window.full_polls)
         .int8(window.longest_poll_gap_ns)
-        .int8_array(&window.poll_gap_buckets)
+        .array(&window.poll_gap_buckets)
         .int8(window.repeated_frames)
         .int8(window.repeated_bytes)
         .int8(window.windows_given_up)
-        .int2_array(&window.invalid)
+        .array(&window.invalid)
         .boolean(window.bypass)
         .text(&window.engine_version)
         .text(&window.configuration_hash)
-        .text_array(&window.marks)
+        .array(&window.marks)
         .bytes(&window.body);
 }
 
-fn begin<'a>(rows: &'a mut CopyRows, item: &Item, at: OffsetDateTime) -> &'a mut CopyRows {
+pub(super) fn begin<'a>(
+    rows: &'a mut CopyRows,
+    item: &Item,
+    at: OffsetDateTime,
+) -> &'a mut CopyRows {
     rows.row()
         .text(&item.run.host)
         .time(at)
@@ -390,7 +267,7 @@ fn begin<'a>(rows: &'a mut CopyRows, item: &Item, at: OffsetDateTime) -> &'a mut
         .int8(item.sequence)
 }
 
-fn identity<'a>(row: &'a mut CopyRows, identity: &Identity) -> &'a mut CopyRows {
+pub(super) fn identity<'a>(row: &'a mut CopyRows, identity: &Identity) -> &'a mut CopyRows {
     row.text_or_null(identity.job_id.as_deref())
         .int8(identity.requeue)
         .int8(identity.restart)
@@ -398,6 +275,6 @@ fn identity<'a>(row: &'a mut CopyRows, identity: &Identity) -> &'a mut CopyRows 
 }
 
 /// Positions within a snapshot; its arrays are bounded to far less on receipt.
-fn ordinal(index: usize) -> i32 {
+pub(super) fn ordinal(index: usize) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
 }

@@ -11,6 +11,7 @@ use crate::ingest::progress::advance_runs;
 use crate::ingest::small::{note_attempts, store_inventory, store_probes};
 use crate::ingest::tables::store_large;
 use crate::ingest::wires::note_wires;
+use crate::ingest::words::Words;
 use crate::ingest::{Content, Item, NO_SEQUENCE, RunKey};
 use crate::partitions::week_of;
 use crate::{Store, StoreError};
@@ -64,7 +65,10 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         let fresh = lock_and_select_new(&mut transaction, &runs, items).await?;
         let new: Vec<&Item> = fresh.iter().map(|index| items[*index]).collect();
-        store_large(&mut transaction, &new).await?;
+        let words = Words::of(&new);
+        let unknown = words.unknown(&self.known_words());
+        words.store(&mut transaction, &unknown).await?;
+        store_large(&mut transaction, &new, &words).await?;
         for item in &new {
             match &item.content {
                 Content::ProbeReport(report) => {
@@ -76,11 +80,12 @@ impl Store {
                 _ => {}
             }
         }
-        add_hours(&mut transaction, &new).await?;
+        add_hours(&mut transaction, &new, &words).await?;
         note_attempts(&mut transaction, &new).await?;
         note_wires(&mut transaction, &new).await?;
         let mut progress = advance_runs(&mut transaction, &runs, &new).await?;
         transaction.commit().await?;
+        self.known_words().extend(unknown);
         for progress in &mut progress {
             let of_run = |item: &&Item| *item.run == progress.run;
             let sent = items.iter().copied().filter(of_run).count();

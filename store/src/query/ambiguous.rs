@@ -45,6 +45,8 @@ impl Store {
                  FROM mine m
                  JOIN rdmesh_store.failures f
                    ON f.host = m.host AND f.at >= m.from_at AND f.at < m.to_at
+                      AND f.group_at > m.from_at - interval '1 minute'
+                      AND f.group_at < m.to_at
                  WHERE f.job_id IS NULL AND NOT f.expected
                    AND EXISTS (SELECT FROM others o WHERE o.host = m.host)
              )

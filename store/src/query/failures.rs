@@ -170,6 +170,13 @@ const COLUMNS: &str =
 /// where no task names its job, in 3 seconds.
 pub const COUNTED_MAX: i64 = 50_000;
 
+/// Rows that a group is taken to have when a page is sought: where they have more, some groups
+/// are looked at in vain; where less, the first look does not fill the page and the next takes
+/// more groups.
+const ROWS_A_GROUP: u32 = 2;
+/// By so much.
+const GROUPS_GROW: i64 = 4;
+
 /// Failures up to a number and to a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailurePage {
@@ -191,13 +198,67 @@ impl Store {
         filter: &FailureFilter,
         max_bytes: usize,
     ) -> Result<FailurePage, StoreError> {
+        let mut groups = i64::from(filter.limit / ROWS_A_GROUP) + 1;
+        loop {
+            let bound = self.nth_group(filter, groups).await?;
+            let page = self.page(filter, bound, max_bytes).await?;
+            if page.more || bound.is_none() {
+                return Ok(page);
+            }
+            groups = groups.saturating_mul(GROUPS_GROW);
+        }
+    }
+
+    /// Where the list's group of that number begins; none: it has fewer. Whatever comes no
+    /// later in the list than that stands in groups that are found by their times.
+    async fn nth_group(
+        &self,
+        filter: &FailureFilter,
+        number: i64,
+    ) -> Result<Option<OffsetDateTime>, StoreError> {
+        let mut query =
+            QueryBuilder::<Postgres>::new("SELECT at FROM rdmesh_store.failure_groups WHERE true");
+        if let Some(job_id) = &filter.job_id {
+            push_candidates(&mut query, job_id, Columns::OF_GROUPS);
+        }
+        if let Some(host) = &filter.host {
+            query.push(" AND host = ").push_bind(host);
+        }
+        push_group_times(&mut query, filter, Columns::OF_GROUPS);
+        query.push(if filter.oldest_first {
+            " ORDER BY at"
+        } else {
+            " ORDER BY at DESC"
+        });
+        query.push(" OFFSET ").push_bind(number).push(" LIMIT 1");
+        let nth = query.build_query_scalar().fetch_optional(&self.pool);
+        Ok(nth.await?)
+    }
+
+    /// A page of what comes no later in the list than `bound`.
+    async fn page(
+        &self,
+        filter: &FailureFilter,
+        bound: Option<OffsetDateTime>,
+        max_bytes: usize,
+    ) -> Result<FailurePage, StoreError> {
         let mut query = QueryBuilder::<Postgres>::new(format!(
             "SELECT {COLUMNS} FROM rdmesh_store.joined_failures WHERE true"
         ));
         if let Some(job_id) = &filter.job_id {
-            push_candidates(&mut query, job_id);
+            push_candidates(&mut query, job_id, Columns::OF_ROWS);
         }
         push_filter(&mut query, filter);
+        push_group_times(&mut query, filter, Columns::OF_ROWS);
+        if let Some(bound) = bound {
+            if filter.oldest_first {
+                query.push(" AND at <= ").push_bind(bound);
+                push_groups_until(&mut query, bound, Columns::OF_ROWS);
+            } else {
+                query.push(" AND at >= ").push_bind(bound);
+                push_groups_from(&mut query, bound, Columns::OF_ROWS);
+            }
+        }
         query.push(if filter.oldest_first {
             " ORDER BY at, host, run_id, seq, ordinal"
         } else {
@@ -242,6 +303,9 @@ impl Store {
             "SELECT count(*) FROM (SELECT FROM rdmesh_store.{view} WHERE true"
         ));
         push_filter(&mut query, filter);
+        if filter.job_id.is_none() {
+            push_group_times(&mut query, filter, Columns::OF_ROWS);
+        }
         query.push(" LIMIT ").push_bind(COUNTED_MAX).push(") f");
         Ok(query.build_query_scalar().fetch_one(&self.pool).await?)
     }
@@ -290,6 +354,69 @@ fn push_filter<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFi
     }
 }
 
+/// How the columns of a group are named.
+#[derive(Debug, Clone, Copy)]
+struct Columns {
+    job_id: &'static str,
+    at: &'static str,
+    until: &'static str,
+}
+
+impl Columns {
+    /// In `rdmesh_store.failure_groups`.
+    const OF_GROUPS: Self = Self {
+        job_id: "job_id",
+        at: "at",
+        until: "until",
+    };
+    /// In `rdmesh_store.joined_failures`.
+    const OF_ROWS: Self = Self {
+        job_id: "named_job_id",
+        at: "group_at",
+        until: "group_until",
+    };
+}
+
+/// Groups that can have rows of the filter's times.
+fn push_group_times<'a>(
+    query: &mut QueryBuilder<'a, Postgres>,
+    filter: &'a FailureFilter,
+    columns: Columns,
+) {
+    let of_snapshots = filter.of_snapshots.iter();
+    let first = of_snapshots.clone().map(|snapshot| snapshot.first_at).min();
+    let last = of_snapshots.map(|snapshot| snapshot.last_at).max();
+    let after = filter.after.as_ref().map(|after| after.at);
+    let (after, before) = match filter.oldest_first {
+        true => (after, None),
+        false => (None, after),
+    };
+    for from in [filter.from, first, after].into_iter().flatten() {
+        push_groups_from(query, from, columns);
+    }
+    for to in [filter.to, last, before].into_iter().flatten() {
+        push_groups_until(query, to, columns);
+    }
+}
+
+/// Groups that have rows at `from` or later. A group lies within one minute, so that they are
+/// found by their begin.
+fn push_groups_from(
+    query: &mut QueryBuilder<'_, Postgres>,
+    from: OffsetDateTime,
+    columns: Columns,
+) {
+    let Columns { at, until, .. } = columns;
+    query.push(format!(" AND {at} > -interval '1 minute' + "));
+    query.push_bind(from);
+    query.push(format!(" AND {until} >= ")).push_bind(from);
+}
+
+/// Groups that have rows at `to` or earlier.
+fn push_groups_until(query: &mut QueryBuilder<'_, Postgres>, to: OffsetDateTime, columns: Columns) {
+    query.push(format!(" AND {} <= ", columns.at)).push_bind(to);
+}
+
 fn push_snapshots<'a>(query: &mut QueryBuilder<'a, Postgres>, snapshots: &'a [StoredSnapshot]) {
     let first = snapshots.iter().map(|snapshot| snapshot.first_at).min();
     let last = snapshots.iter().map(|snapshot| snapshot.last_at).max();
@@ -322,14 +449,20 @@ fn push_job<'a>(query: &mut QueryBuilder<'a, Postgres>, filter: &'a FailureFilte
 /// Rows that can belong to `job_id` at all. The join gives the attempt; this condition
 /// beside it lets Postgres find the candidates by index: rows that name the job, and rows
 /// that name none on hosts and at times where the job was placed.
-fn push_candidates<'a>(query: &mut QueryBuilder<'a, Postgres>, job_id: &'a str) {
-    query.push(" AND (named_job_id = ").push_bind(job_id);
-    query.push(" OR (named_job_id IS NULL AND host = ANY (ARRAY(");
+fn push_candidates<'a>(query: &mut QueryBuilder<'a, Postgres>, job_id: &'a str, columns: Columns) {
+    let Columns {
+        job_id: named, at, ..
+    } = columns;
+    query.push(format!(" AND ({named} = ")).push_bind(job_id);
+    query.push(format!(" OR ({named} IS NULL AND host = ANY (ARRAY("));
     query.push("SELECT p.host FROM rdmesh_store.placements p WHERE p.job_id = ");
     query.push_bind(job_id).push("))");
-    for (comparison, bound) in [(">=", "min(w.from_at)"), ("<", "max(w.to_at)")] {
+    for (comparison, bound) in [
+        (">", "min(w.from_at) - interval '1 minute'"),
+        ("<", "max(w.to_at)"),
+    ] {
         query.push(format!(
-            " AND at {comparison} (SELECT {bound} FROM rdmesh_store.attempt_windows w
+            " AND {at} {comparison} (SELECT {bound} FROM rdmesh_store.attempt_windows w
                WHERE w.job_id = "
         ));
         query.push_bind(job_id).push(")");

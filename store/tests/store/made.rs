@@ -210,6 +210,7 @@ pub(crate) fn snapshot(
         drops,
         co_signals: vec![],
         body: vec![1, 2, 3],
+        reference_seq: None,
     };
     item(run, sequence, Content::Snapshot(Box::new(snapshot)))
 }

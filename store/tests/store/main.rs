@@ -4,6 +4,7 @@
 
 mod baselines;
 mod bounds;
+mod citus;
 mod fleet;
 mod ingest;
 mod jobs;
@@ -14,5 +15,6 @@ mod plans;
 mod reports;
 mod schema;
 mod statistics;
+mod upgrade;
 mod whose;
 mod wires;

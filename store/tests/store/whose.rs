@@ -207,13 +207,42 @@ async fn no_placement_is_looked_at_for_each_failure_of_a_job() {
              FROM rdmesh_store.{view} WHERE job_id = 'j7' AND requeue = 0 AND restart = 0"
         ));
         // Rows that nobody named are read by the times in which the attempt was alone.
-        let (_, unnamed) = plan.split_once("s.span").expect("a span in the plan");
+        let (_, unnamed) = plan.split_once(".span").expect("a span in the plan");
         assert!(!unnamed.contains("placements"), "{unnamed}");
         let by_time = plan.lines().any(|line| {
             line.contains("Index Cond")
-                && line.contains("at >= lower(s.span)")
-                && line.contains("at < upper(s.span)")
+                && (line.contains("(at >= lower(s") || line.contains("(at > (lower(s"))
+                && line.contains("(at < upper(s")
         });
         assert!(by_time, "{plan}");
     }
+}
+
+#[tokio::test]
+async fn the_next_start_is_kept_in_whatever_order_starts_are_told() {
+    let db = Database::new().await;
+    let mut state = 15_u64;
+    let mut below = |limit: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % limit
+    };
+    // Attempts out of order, told twice, with a start that moves forth and back.
+    for _ in 0..200 {
+        let (requeue, from) = (below(12), below(40));
+        let from = i64::try_from(from).unwrap();
+        began(&db, "7", u32::try_from(requeue).unwrap(), from, "gpu-01").await;
+    }
+    let wrong = db.sql(
+        "SELECT a.requeue, a.started_at, a.next_started_at FROM rdmesh_store.attempts a \
+         WHERE a.next_started_at IS DISTINCT FROM ( \
+             SELECT min(n.started_at) FROM rdmesh_store.attempts n \
+             WHERE n.job_id = a.job_id AND (n.requeue, n.restart) > (a.requeue, a.restart) \
+               AND n.started_at > a.started_at)",
+    );
+    assert_eq!(wrong, "");
+    let followed =
+        db.sql("SELECT count(*) FROM rdmesh_store.attempts WHERE next_started_at IS NOT NULL");
+    assert_ne!(followed.trim(), "0");
 }

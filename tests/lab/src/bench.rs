@@ -3,6 +3,7 @@
 mod insns;
 mod report;
 mod shaper;
+mod store;
 mod storm;
 
 use anyhow::{Result, ensure};
@@ -38,6 +39,10 @@ pub(crate) struct Args {
     /// Only the figures of one area.
     #[arg(long, value_enum, value_name = "AREA")]
     only: Option<Area>,
+
+    /// Failing returns in the store that is asked.
+    #[arg(long, value_name = "N", default_value_t = store::RECORDS)]
+    records: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -45,6 +50,7 @@ enum Area {
     Lab,
     Tracer,
     Shaper,
+    Store,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
@@ -79,6 +85,9 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
     }
     if wanted(Area::Shaper) {
         figures.extend(shaper::figures().await?);
+    }
+    if wanted(Area::Store) {
+        figures.extend(store::figures(args.records).await?);
     }
     figures.sort_by(|a, b| a.name.cmp(&b.name));
     let path = report::write(&figures)?;

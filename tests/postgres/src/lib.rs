@@ -95,6 +95,8 @@ pub struct Cluster {
     dir: TempDir,
     binaries: Binaries,
     account: Option<Account>,
+    /// Beside those that every cluster has; of one that stands twice the later counts.
+    settings: &'static [&'static str],
     databases: AtomicU32,
 }
 
@@ -113,6 +115,18 @@ impl Cluster {
     /// When no server binaries are found, the path is too long for a socket, or the
     /// server does not come up.
     pub fn start_under(parent: &Path) -> Result<Self, ClusterError> {
+        Self::start_with(parent, &[])
+    }
+
+    /// The same with `settings` of the server, as `name=value`; they go before those that
+    /// tests have (`fsync=off` and the like).
+    ///
+    /// # Errors
+    /// As [`Cluster::start_under`]; also where the server does not know a setting.
+    pub fn start_with(
+        parent: &Path,
+        settings: &'static [&'static str],
+    ) -> Result<Self, ClusterError> {
         let binaries = Binaries::find()?;
         let account = Account::for_server()?;
         let dir = tempfile::Builder::new()
@@ -141,6 +155,7 @@ impl Cluster {
             dir,
             binaries,
             account,
+            settings,
             databases: AtomicU32::new(0),
         };
         cluster.initdb()?;
@@ -330,14 +345,15 @@ impl Cluster {
             .arg(self.socket_dir());
         // The cluster lives as long as one test or one demo: it need not survive a power
         // cut, but what was committed survives a kill of the server.
-        for setting in [
+        let of_all = [
             "listen_addresses=",
             "fsync=off",
             "full_page_writes=off",
             "shared_buffers=64MB",
             "max_connections=60",
             "timezone=UTC",
-        ] {
+        ];
+        for setting in of_all.iter().chain(self.settings) {
             command.arg("-c").arg(setting);
         }
         // Away from the terminal's Ctrl-C: the guardian ends it.

@@ -1,6 +1,7 @@
 //! Joins the records of each thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use super::place::{Place, Places};
 use super::stack::{self, Agreement};
@@ -23,6 +24,10 @@ pub const PROVEN_GAP_NS: u64 = 1_000_000_000;
 /// The same where `modify_qp` waited for a neighbour: the kernel gives up after
 /// one second (ib_core: `ib_resolve_eth_dmac`), and a busy host adds to it.
 pub const NEIGHBOUR_GAP_NS: u64 = 3_000_000_000;
+
+/// Times in which hooks came or went that are remembered: a record is read within
+/// moments, and hooks change when a driver comes or somebody asks.
+const CHANGES: usize = 8;
 
 /// Chains that may be open at a time. A thread has at most one, and a host has
 /// far fewer threads inside the RDMA control path; a chain of five records takes
@@ -49,6 +54,8 @@ pub struct Assembler {
     /// Drop count of the latest record, and when it was first seen.
     drops: u64,
     drops_changed_boot_ns: Option<u64>,
+    /// Times in which some hooks stood and others did not, the latest last.
+    changes: VecDeque<RangeInclusive<u64>>,
 }
 
 #[derive(Debug)]
@@ -58,6 +65,8 @@ struct Open {
     depth: u8,
     deepest: Layer,
     incomplete: bool,
+    /// It began while hooks came or went: whoever is missing may not have been hooked.
+    unsettled: bool,
 }
 
 impl std::fmt::Debug for Thread {
@@ -82,7 +91,18 @@ impl Assembler {
             limit: limit.max(1),
             drops: 0,
             drops_changed_boot_ns: None,
+            changes: VecDeque::new(),
         }
+    }
+
+    /// Between these times of the boot clock hooks came or went one after the other. What
+    /// fails meanwhile is incomplete: the functions further in, or out, may not have been
+    /// hooked yet, or no more. Tell it before the records of that time are given.
+    pub fn hooks_changed(&mut self, times: RangeInclusive<u64>) {
+        if self.changes.len() == CHANGES {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(times);
     }
 
     /// Chains that wait for their next record.
@@ -111,7 +131,7 @@ impl Assembler {
             if let Some(before) = before {
                 done(before.close(drops, false, &self.rules));
             }
-            done(Open::begin(record, unplaced(), true).close(drops, false, &self.rules));
+            done(Open::begin(record, unplaced(), true, false).close(drops, false, &self.rules));
             return;
         };
         let chain = match before {
@@ -124,7 +144,8 @@ impl Assembler {
                     done(other.close(drops, false, &self.rules));
                 }
                 let after_a_drop = self.drops_near(record.boot_ns);
-                Open::begin(record, place, after_a_drop)
+                let unsettled = self.unsettled(record.boot_ns);
+                Open::begin(record, place, after_a_drop, unsettled)
             }
         };
         if place.depth == 0 {
@@ -177,6 +198,15 @@ impl Assembler {
             .is_some_and(|changed| boot_ns < changed.saturating_add(GAP_NS))
     }
 
+    /// Whether a call that failed then began when not all hooks stood: it entered before
+    /// it failed, and a hook that comes in between does not see it return.
+    fn unsettled(&self, boot_ns: u64) -> bool {
+        let near = |times: &RangeInclusive<u64>| {
+            *times.start() <= boot_ns && boot_ns <= times.end().saturating_add(GAP_NS)
+        };
+        self.changes.iter().any(near)
+    }
+
     fn make_room(&mut self, done: &mut impl FnMut(Chain)) {
         let oldest = self
             .open
@@ -201,13 +231,14 @@ fn unplaced() -> Place {
 }
 
 impl Open {
-    fn begin(record: Record, place: Place, incomplete: bool) -> Self {
+    fn begin(record: Record, place: Place, incomplete: bool, unsettled: bool) -> Self {
         Self {
             records: vec![record],
             verb: place.verb,
             depth: place.depth,
             deepest: place.layer,
             incomplete,
+            unsettled,
         }
     }
 
@@ -274,8 +305,8 @@ impl Open {
             deepest: self.deepest,
             marks: Marks {
                 expected: rules.find(self.verb, errno, self.deepest).is_some(),
-                swallowed: !reached_user,
-                incomplete: self.incomplete || (!reached_user && lost_since),
+                swallowed: !reached_user && !self.unsettled,
+                incomplete: self.incomplete || self.unsettled || (!reached_user && lost_since),
             },
             records: self.records,
         }

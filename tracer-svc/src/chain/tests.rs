@@ -317,6 +317,39 @@ fn lost_records_make_a_chain_incomplete() {
 }
 
 #[test]
+fn what_fails_while_hooks_come_or_go_is_incomplete() {
+    let mut assembler = Assembler::new(ExpectedRules::default());
+    // The start, and twice as many changes since as are remembered.
+    assembler.hooks_changed(0..=1_000);
+    let places = places();
+    let mut closed = Vec::new();
+    let mut fails = |assembler: &mut Assembler, probe, boot_ns| {
+        assembler.take(record(1, probe, boot_ns), &places, |c| closed.push(c));
+        assembler.close_all(0, |c| closed.push(c));
+        let marks = closed.pop().unwrap().marks;
+        (marks.incomplete, marks.swallowed)
+    };
+    assert_eq!(fails(&mut assembler, UVERBS_REG_MR, 500), (true, false));
+    // The outer hook may have been missing: nothing says that somebody swallowed it.
+    assert_eq!(fails(&mut assembler, UMEM, 500), (true, false));
+    // It entered before the last hook stood.
+    assert_eq!(fails(&mut assembler, UVERBS_REG_MR, 1_001), (true, false));
+    let settled = 1_001 + GAP_NS;
+    assert_eq!(
+        fails(&mut assembler, UVERBS_REG_MR, settled),
+        (false, false)
+    );
+    assert_eq!(fails(&mut assembler, UMEM, settled), (false, true));
+    for n in 1..=16 {
+        let at = n * GAP_NS * 10;
+        assembler.hooks_changed(at..=at + 5);
+        assert_eq!(fails(&mut assembler, UVERBS_REG_MR, at - 1), (false, false));
+        assert_eq!(fails(&mut assembler, UVERBS_REG_MR, at), (true, false));
+        assert_eq!(fails(&mut assembler, UVERBS_REG_MR, at + 5), (true, false));
+    }
+}
+
+#[test]
 fn a_pending_chain_is_closed_only_when_nothing_can_join_it() {
     let mut assembler = Assembler::new(ExpectedRules::default());
     let mut closed = Vec::new();

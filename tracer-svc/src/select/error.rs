@@ -8,12 +8,18 @@ use crate::btf::BtfError;
 #[derive(Debug, thiserror::Error)]
 pub enum SelectError {
     /// A file or directory cannot be read.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {reason}{}", path.display(), io_remedy(reason))]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// What the system says.
         reason: std::io::Error,
+    },
+    /// A directory, a device, a pipe or a socket where a file belongs.
+    #[error("{}: not a file; name a kernel, a module or an output of `select -o json`", path.display())]
+    NoFile {
+        /// What was named.
+        path: PathBuf,
     },
     /// A compressed file that does not decompress.
     #[error("{}: cannot decompress as {format}: {reason}; copy the file again from its package", path.display())]
@@ -26,7 +32,7 @@ pub enum SelectError {
         reason: String,
     },
     /// Larger than any real one.
-    #[error("{}: more than {limit} bytes when decompressed: not a kernel module", path.display())]
+    #[error("{}: more than {limit} bytes, unpacked: larger than any kernel or module; name another file", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -173,6 +179,21 @@ pub enum SelectError {
         /// What is wrong.
         reason: String,
     },
+}
+
+/// What to do about an error of the system, where something can be said.
+fn io_remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "; name what is there: the modules of a kernel stand in /lib/modules/RELEASE, those of \
+             another in its package"
+        }
+        std::io::ErrorKind::NotADirectory => {
+            "; name the directory that the modules stand in, not one of them"
+        }
+        std::io::ErrorKind::PermissionDenied => "; run it as root, or copy what it shall read",
+        _ => "",
+    }
 }
 
 impl SelectError {

@@ -90,6 +90,13 @@ pub(super) fn read_module(path: &Path) -> Result<Vec<u8>, SelectError> {
 
 /// Reads a file of at most `limit` bytes.
 pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, SelectError> {
+    // Of a named pipe the opening alone waits for a writer.
+    let found = fs::metadata(path).map_err(SelectError::io(path))?;
+    if !found.is_file() {
+        return Err(SelectError::NoFile {
+            path: path.to_owned(),
+        });
+    }
     let file = fs::File::open(path).map_err(SelectError::io(path))?;
     let mut bytes = Vec::new();
     file.take(limit + 1)

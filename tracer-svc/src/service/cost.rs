@@ -25,7 +25,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
                 "detached: budget passed; `tracer-svc attach` puts the probes back, [cost] in the \
                  configuration sets the budget"
             );
-            self.kernel.stop(&Missing::BudgetPassed(spent));
+            self.change_hooks(|kernel| kernel.stop(&Missing::BudgetPassed(spent)));
             self.places_changed();
             return;
         }

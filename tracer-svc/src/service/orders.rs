@@ -99,7 +99,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
         self.is_known(module)?;
         // What the rings hold was seen by these probes.
         self.snapshot();
-        let probes = self.kernel.detach(module);
+        let probes = self.change_hooks(|kernel| kernel.detach(module));
         tracing::warn!(
             module = module.unwrap_or("all"),
             probes,
@@ -112,8 +112,10 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
     fn attach(&mut self, module: Option<&str>) -> Result<Done, NotDone> {
         self.is_known(module)?;
         let before = self.attached();
-        self.kernel.allow(module);
-        self.kernel.refresh()?;
+        self.change_hooks(|kernel| {
+            kernel.allow(module);
+            kernel.refresh()
+        })?;
         self.meter.forget((self.process_ns)());
         let probes = self.attached().saturating_sub(before);
         tracing::info!(

@@ -1,6 +1,6 @@
 //! From events to messages: everything that happens between two waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rdmesh_proto::common::v1::{AttemptId, ClockPair};
 use rdmesh_proto::errno as errnos;
@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::host::{Devices, Inventories, Roots, driver_names, scan};
 use crate::identity::{Cgroups, Hierarchy, ProcessReader, Registry, Who};
 use crate::record::{ArgsKind, Event, ProbeId, Record};
-use crate::resolve::Report;
+use crate::resolve::{ProbeState, Report};
 use crate::signals::{Rules, Signals};
 use crate::snapshot::{
     self, Aggregate, CoSignal, Made, Maker, Surroundings, co_signal, exit_signal,
@@ -153,6 +153,8 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
             refusals_told: 0,
             exits_left_out: 0,
         };
+        // They were put on before.
+        pipeline.assembler.hooks_changed(0..=started.boottime_ns);
         pipeline.time_probes(pipeline.meter.is_timed_first());
         pipeline.scan_host();
         pipeline.send_report();
@@ -244,7 +246,7 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
 
     /// Looks for modules and devices that came or went.
     pub fn refresh(&mut self) {
-        match self.kernel.refresh() {
+        match self.change_hooks(K::refresh) {
             Ok(true) => {
                 self.scan_host();
                 self.places_changed();
@@ -254,6 +256,25 @@ impl<K: Kernel, O: Outputs> Pipeline<K, O> {
                 tracing::warn!(%error, "probes could not be refreshed; trying again with the next scan")
             }
         }
+    }
+
+    /// Puts hooks on or takes them off: what fails meanwhile is marked.
+    pub(super) fn change_hooks<T>(&mut self, change: impl FnOnce(&mut K) -> T) -> T {
+        let from = (self.clock)().boottime_ns;
+        let before = self.hooks_on();
+        let done = change(&mut self.kernel);
+        if self.hooks_on() != before {
+            let until = (self.clock)().boottime_ns;
+            self.assembler.hooks_changed(from..=until);
+        }
+        done
+    }
+
+    /// Probes that stand now.
+    fn hooks_on(&self) -> BTreeSet<ProbeId> {
+        let probes = self.kernel.report().probes.iter();
+        let on = probes.filter(|probe| matches!(probe.state, ProbeState::Attached(_)));
+        on.map(|probe| probe.id).collect()
     }
 
     /// The report changed: for the places of records, and for those who read it.

@@ -17,7 +17,7 @@ use crate::service::probe_report;
 const SECOND: u64 = 1_000_000_000;
 
 /// Settings with a boot clock and a CPU time that the test moves.
-fn moved(root: &std::path::Path) -> (Settings, Arc<AtomicU64>, Arc<AtomicU64>) {
+pub(super) fn moved(root: &std::path::Path) -> (Settings, Arc<AtomicU64>, Arc<AtomicU64>) {
     let (boot, cpu) = (Arc::new(AtomicU64::new(SECOND)), Arc::default());
     let (boot_in, cpu_in) = (Arc::clone(&boot), Arc::<AtomicU64>::clone(&cpu));
     let settings = Settings {

@@ -4,8 +4,11 @@ mod cost;
 mod played;
 mod sockets;
 
+use std::sync::atomic::Ordering;
+
 use rdmesh_services::uplink::Item;
 
+use self::cost::moved;
 use self::played::{Kept, Played, UMEM, UVERBS, failing_call, identity, record, report, settings};
 use super::pipeline::{Pipeline, Settings};
 use super::{probe_report, report_json, report_table};
@@ -19,8 +22,8 @@ fn events_become_one_message_with_the_job_of_a_process_that_is_gone() {
     let (kernel, sent) = (Played::new(report()), Kept::default());
     let mut pipeline = Pipeline::start(kernel.clone(), sent.clone(), settings(root.path()));
     kernel.fail(vec![identity()]);
-    kernel.fail(failing_call(9_000_000_000));
-    kernel.fail(failing_call(9_100_000_000));
+    kernel.fail(failing_call(10_100_000_000));
+    kernel.fail(failing_call(10_200_000_000));
     kernel.count(2, 0);
     pipeline.snapshot();
     pipeline.snapshot();
@@ -60,6 +63,24 @@ fn events_become_one_message_with_the_job_of_a_process_that_is_gone() {
 }
 
 #[test]
+fn what_failed_while_the_hooks_were_put_on_is_incomplete() {
+    let root = tempfile::tempdir().unwrap();
+    let (kernel, sent) = (Played::new(report()), Kept::default());
+    let mut pipeline = Pipeline::start(kernel.clone(), sent.clone(), settings(root.path()));
+    // As the first hooks stand, and the others do not.
+    kernel.fail(vec![Event::Record(record(UVERBS, 9_900_000_000))]);
+    kernel.fail(failing_call(10_100_000_000));
+    pipeline.snapshot();
+    let items = sent.0.lock().unwrap();
+    let Some(Item::Snapshot(snapshot)) = items.last() else {
+        panic!("no snapshot")
+    };
+    let mut marks = snapshot.chains.as_ref().unwrap().marks.clone();
+    marks.sort_unstable();
+    assert_eq!(marks, [0, 4]);
+}
+
+#[test]
 fn a_module_that_appears_changes_the_report_once() {
     let root = tempfile::tempdir().unwrap();
     let (kernel, sent) = (Played::new(Report::default()), Kept::default());
@@ -68,7 +89,7 @@ fn a_module_that_appears_changes_the_report_once() {
     pipeline.refresh();
     pipeline.refresh();
     // Records of the new probes find their places.
-    kernel.fail(failing_call(9_000_000_000));
+    kernel.fail(failing_call(10_100_000_000));
     pipeline.snapshot();
     let items = sent.0.lock().unwrap();
     let reports: Vec<_> = items
@@ -89,8 +110,10 @@ fn a_module_that_appears_changes_the_report_once() {
 fn lost_records_are_told_and_mark_the_chain_that_waits() {
     let root = tempfile::tempdir().unwrap();
     let (kernel, sent) = (Played::new(report()), Kept::default());
-    let mut pipeline = Pipeline::start(kernel.clone(), sent.clone(), settings(root.path()));
-    kernel.fail(vec![Event::Record(record(UMEM, 1_000))]);
+    let (settings, boot_ns, _) = moved(root.path());
+    let mut pipeline = Pipeline::start(kernel.clone(), sent.clone(), settings);
+    kernel.fail(vec![Event::Record(record(UMEM, 2_000_000_000))]);
+    boot_ns.store(10_000_000_000, Ordering::Relaxed);
     kernel.count(500, 499);
     pipeline.end();
     let items = sent.0.lock().unwrap();
@@ -256,8 +279,8 @@ fn each_kind_of_failing_call_is_offered_once_an_interval_and_nobody_is_waited_fo
     };
     let kernel = Played::new(report());
     let mut pipeline = Pipeline::start(kernel.clone(), Kept::default(), settings);
-    kernel.fail(failing_call(9_000_000_000));
-    kernel.fail(failing_call(9_100_000_000));
+    kernel.fail(failing_call(10_100_000_000));
+    kernel.fail(failing_call(10_200_000_000));
     pipeline.snapshot();
     let seen = sightings.try_recv().unwrap();
     assert_eq!(
