@@ -9,8 +9,6 @@ use std::str::FromStr;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
-use crate::links::TlsSettings;
-
 /// The collector's port.
 pub const DEFAULT_PORT: u16 = 7400;
 
@@ -93,7 +91,6 @@ pub struct AddressSources {
 #[serde(deny_unknown_fields)]
 struct CliFile {
     collector: Option<String>,
-    tls: Option<TlsSettings>,
 }
 
 /// The files that are looked at: `$XDG_CONFIG_HOME/rdmesh/cli.toml` or
@@ -125,28 +122,15 @@ impl AddressSources {
             return parse(text, AddressSource::Variable);
         }
         for path in &self.files {
-            if let Some(text) = read_file(path)?.and_then(|file| file.collector) {
+            if let Some(text) = read_file(path)? {
                 return parse(&text, AddressSource::File(path.clone()));
             }
         }
         parse(DEFAULT_ADDRESS, AddressSource::Default)
     }
-
-    /// Section `[tls]` of the first file that has one.
-    ///
-    /// # Errors
-    /// A file cannot be read or has an unknown key.
-    pub fn tls(&self) -> Result<TlsSettings, AddressError> {
-        for path in &self.files {
-            if let Some(tls) = read_file(path)?.and_then(|file| file.tls) {
-                return Ok(tls);
-            }
-        }
-        Ok(TlsSettings::default())
-    }
 }
 
-fn read_file(path: &Path) -> Result<Option<CliFile>, AddressError> {
+fn read_file(path: &Path) -> Result<Option<String>, AddressError> {
     let wrong = |reason: String| AddressError::File {
         path: path.to_owned(),
         reason,
@@ -164,8 +148,9 @@ fn read_file(path: &Path) -> Result<Option<CliFile>, AddressError> {
             text.len()
         )));
     }
-    let file = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim().to_owned()))?;
-    Ok(Some(file))
+    let file: CliFile =
+        toml::from_str(&text).map_err(|e| wrong(e.to_string().trim().to_owned()))?;
+    Ok(file.collector)
 }
 
 fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressError> {
@@ -183,9 +168,7 @@ fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressE
         });
     }
     if bare.starts_with("https://") {
-        return Err(wrong(
-            "whether a link has TLS is said by the certificate, not by the address",
-        ));
+        return Err(wrong("this version speaks plain HTTP/2 only"));
     }
     let bare = bare
         .strip_prefix("http://")

@@ -13,7 +13,6 @@ use crate::client::{Client, MAX_ANSWER_BYTES};
 use crate::direct::{DialError, dial};
 use crate::endpoint::AddressError;
 use crate::error::{ClientError, innermost};
-use crate::links::Links;
 use crate::model::agent::AgentKind;
 
 /// The tracer's port.
@@ -183,19 +182,7 @@ impl TracerClient {
     /// [`TracerError::Address`] for a text that is none, [`TracerError::Unreachable`]
     /// when nothing answers.
     pub async fn connect(text: &str, call_timeout: Duration) -> Result<TracerClient, TracerError> {
-        TracerClient::connect_over(&Links::default(), text, call_timeout).await
-    }
-
-    /// The same over TLS, where the caller has a certificate.
-    ///
-    /// # Errors
-    /// As [`TracerClient::connect`].
-    pub async fn connect_over(
-        links: &Links,
-        text: &str,
-        call_timeout: Duration,
-    ) -> Result<TracerClient, TracerError> {
-        match dial(links, text, TRACER_PORT).await {
+        match dial(text, TRACER_PORT).await {
             Ok((channel, address)) => Ok(TracerClient {
                 channel,
                 address,

@@ -11,7 +11,6 @@ use rdmesh_services::config::{ConfigArgs, ConfigError, Loaded, load};
 use rdmesh_services::server::ServerError;
 use rdmesh_services::shutdown::Signals;
 use rdmesh_services::telemetry::{self, FLUSH_WITHIN, Resource, TelemetryError};
-use rdmesh_services::tls::{Tls, TlsError};
 use rdmesh_services::uplink::{Identity, Spool, Surroundings, Uplink};
 use rdmesh_services::{host, server};
 use rdmesh_shaper::cli::{Cli, Command};
@@ -39,7 +38,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Some(StartError::NoWires | StartError::NoName(_) | StartError::Config(_))
     );
     let server = matches!(error.downcast_ref(), Some(ServerError::Insecure { .. }));
-    let read = error.is::<ConfigError>() || error.is::<TelemetryError>() || error.is::<TlsError>();
+    let read = error.is::<ConfigError>() || error.is::<TelemetryError>();
     if start || server || read { 2 } else { 1 }
 }
 
@@ -84,8 +83,7 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let tls = Tls::open(&config.tls)?;
-    let listener = runtime.block_on(server::bind_with(&config.server, &tls))?;
+    let listener = runtime.block_on(server::bind(&config.server))?;
     let advertised = Advertised::new(&config.advertise, listener.local_address()?, &name);
     let path = start::start_data_path(&config, &prepared.control)?;
     let (ledger, _locks) = start::begin(prepared, &path, SystemTime::now());
@@ -94,10 +92,9 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
 
     let served = runtime.block_on(async {
         let mut signals = Signals::install()?;
-        tls.keep_fresh();
         let surroundings = Surroundings {
             spool,
-            ..advertised.surroundings(&config.uplink, &tls)
+            ..advertised.surroundings(&config.uplink)
         };
         let uplink = Uplink::start_in(surroundings, &config.uplink, move || {
             let mut hello = identity.hello();

@@ -8,7 +8,6 @@ use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest};
 use rdmesh_services::causes::with_causes;
 use rdmesh_services::server::ListenAddress;
-use rdmesh_services::tls::{Expected, Tls};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
@@ -67,27 +66,19 @@ fn dialled(listen: &ListenAddress) -> String {
 ///
 /// # Errors
 /// [`ControlError`].
-pub async fn order(listen: &ListenAddress, tls: &Tls, wish: Wish) -> Result<String, ControlError> {
+pub async fn order(listen: &ListenAddress, wish: Wish) -> Result<String, ControlError> {
     let address = dialled(listen);
     let unreachable = |error: tonic::transport::Error| ControlError::Unreachable {
         address: address.clone(),
         error: with_causes(&error),
     };
-    let endpoint = Endpoint::from_shared(address.clone())
+    let channel = Endpoint::from_shared(address.clone())
         .map_err(unreachable)?
         .timeout(LIMIT)
-        .connect_timeout(CONNECT_LIMIT);
-    let channel = match address.strip_prefix("http://") {
-        // A Unix socket has no TLS.
-        None => endpoint.connect().await,
-        Some(at) => {
-            // The service has this very certificate.
-            let own = tls.live().map(|live| live.identity().name);
-            let expected = Expected::AgentOf(own.unwrap_or_default());
-            tls.connect_by_name(endpoint, at, expected).await
-        }
-    }
-    .map_err(unreachable)?;
+        .connect_timeout(CONNECT_LIMIT)
+        .connect()
+        .await
+        .map_err(unreachable)?;
     let mut tracer = TracerServiceClient::new(channel);
     let refused = |status: tonic::Status| match status.code() {
         // Those that the tracer gives.
@@ -160,9 +151,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_tracer_the_address_is_told() {
         let listen = "127.0.0.1:1".parse().unwrap();
-        let error = order(&listen, &Tls::default(), Wish::Attach(None))
-            .await
-            .unwrap_err();
+        let error = order(&listen, Wish::Attach(None)).await.unwrap_err();
         assert!(error.to_string().contains("http://127.0.0.1:1"), "{error}");
     }
 }

@@ -7,7 +7,6 @@ use clap::Parser;
 use rdmesh_services::causes::with_causes;
 use rdmesh_services::config::{self, Loaded};
 use rdmesh_services::telemetry;
-use rdmesh_services::tls::Tls;
 use rdmesh_tracer::cli::{Cli, Command, Output};
 use rdmesh_tracer::config::TracerConfig;
 use rdmesh_tracer::launch::{self, LaunchError};
@@ -108,12 +107,11 @@ fn run(config: TracerConfig) -> anyhow::Result<()> {
     let telemetry = telemetry::start(&config.telemetry, &launch::resource(&identity))
         .map_err(LaunchError::from)?;
     let runtime = launch::runtime()?;
-    let tls = Tls::open(&config.tls).map_err(LaunchError::from)?;
-    let listener = runtime.block_on(launch::bind(&config, &tls))?;
+    let listener = runtime.block_on(launch::bind(&config))?;
     // Attaching blocks for up to seconds: before anything is served, and outside
     // of the event loop.
     let kernel = launch::attach(&config.options())?;
-    runtime.block_on(launch::serve(config, identity, tls, listener, kernel))?;
+    runtime.block_on(launch::serve(config, identity, listener, kernel))?;
     drop(telemetry);
     Ok(())
 }

@@ -5,7 +5,6 @@
 
 mod answers;
 mod baseline;
-mod certs;
 mod classify_log;
 mod fake;
 mod fake_answers;

@@ -212,7 +212,7 @@ async fn what_is_odd_about_a_snapshot_is_marked_on_its_rows() {
 
 /// Bytes in place of messages.
 #[derive(Clone, Copy)]
-pub(crate) struct Raw;
+struct Raw;
 
 impl tonic::codec::Codec for Raw {
     type Encode = Vec<u8>;
