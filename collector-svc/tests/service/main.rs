@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backup;
 mod bad_input;
 mod baselines;
 mod bounds;
