@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod backup;
 mod bad_input;
 mod baselines;
 mod bounds;

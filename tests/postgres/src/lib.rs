@@ -230,18 +230,6 @@ impl Cluster {
         run("psql", &mut command)
     }
 
-    /// One of the server's client programs (`pg_dump`, `pg_restore`, `createdb`), told to
-    /// speak with this cluster as its superuser.
-    pub fn client(&self, program: &str) -> Command {
-        let mut command = Command::new(self.binaries.path(program));
-        command
-            .arg("-h")
-            .arg(self.socket_dir())
-            .args(["-U", SUPERUSER])
-            .stdin(Stdio::null());
-        command
-    }
-
     /// Stops the server and keeps its files: what a client sees when Postgres is away.
     ///
     /// # Errors
