@@ -203,8 +203,18 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.exit_code(), 2);
+        // Behind the command as before it.
+        assert!(check(&["tracer-svc", "select", "d", "--config", "/c"]).is_err());
         assert!(check(&["tracer-svc", "select", "d"]).is_ok());
         assert!(check(&["tracer-svc", "--set", "host=a", "probes"]).is_ok());
+    }
+
+    #[test]
+    fn options_of_the_configuration_may_stand_behind_the_command() {
+        let args = ["tracer-svc", "run", "--set", "host=a", "--check-config"];
+        let config = Cli::parse_from(args).config;
+        assert_eq!(config.set, ["host=a".parse().unwrap()]);
+        assert!(config.check_config);
     }
 
     #[test]

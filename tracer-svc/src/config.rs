@@ -207,7 +207,7 @@ impl Validate for RingConfig {
             return Err(Invalid::new(
                 "kib",
                 self.kib,
-                "a power of two: 256, 512, 1024, 2048, …",
+                "a power of two: 64, 128, 256, 512, 1024, …",
             ));
         }
         Check::range("errno_entries", self.errno_entries, 64..=1 << 20)?;

@@ -67,6 +67,14 @@ fn dialled(listen: &ListenAddress) -> String {
 /// # Errors
 /// [`ControlError`].
 pub async fn order(listen: &ListenAddress, wish: Wish) -> Result<String, ControlError> {
+    order_within(LIMIT, listen, wish).await
+}
+
+async fn order_within(
+    limit: Duration,
+    listen: &ListenAddress,
+    wish: Wish,
+) -> Result<String, ControlError> {
     let address = dialled(listen);
     let unreachable = |error: tonic::transport::Error| ControlError::Unreachable {
         address: address.clone(),
@@ -74,7 +82,7 @@ pub async fn order(listen: &ListenAddress, wish: Wish) -> Result<String, Control
     };
     let channel = Endpoint::from_shared(address.clone())
         .map_err(unreachable)?
-        .timeout(LIMIT)
+        .timeout(limit)
         .connect_timeout(CONNECT_LIMIT)
         .connect()
         .await
@@ -153,5 +161,54 @@ mod tests {
         let listen = "127.0.0.1:1".parse().unwrap();
         let error = order(&listen, Wish::Attach(None)).await.unwrap_err();
         assert!(error.to_string().contains("http://127.0.0.1:1"), "{error}");
+    }
+    /// What a tracer's user is told by whoever listens behind `socket`, or by nobody.
+    fn said_by(listen: &str) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let wish = Wish::Detach(None);
+        let listen = listen.parse().unwrap();
+        let answer = order_within(Duration::from_millis(300), &listen, wish);
+        runtime.block_on(answer).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn where_no_tracer_listens_its_unit_and_the_cause_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let listen = format!("unix:{}", directory.path().join("gone.sock").display());
+        let said = said_by(&listen);
+        assert!(
+            said.starts_with(&format!("no tracer answers at {listen} (")),
+            "{said}"
+        );
+        assert!(said.contains("No such file or directory"), "{said}");
+        assert!(said.contains("`systemctl status rdmesh-tracer`"), "{said}");
+    }
+
+    #[test]
+    fn who_answers_otherwise_than_a_tracer_is_said_to_be_none() {
+        let directory = tempfile::tempdir().unwrap();
+        // One that accepts and is silent, and one that answers in another protocol.
+        for (name, answer) in [("silent", ""), ("web", "HTTP/1.1 400 Bad Request\r\n\r\n")] {
+            let path = directory.path().join(name);
+            let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            let server = std::thread::spawn(move || {
+                let (mut peer, _) = socket.accept().unwrap();
+                std::io::Write::write_all(&mut peer, answer.as_bytes()).unwrap();
+                // Until the client hangs up.
+                std::io::copy(&mut peer, &mut std::io::sink())
+            });
+            let said = said_by(&format!("unix:{}", path.display()));
+            assert!(
+                said.contains("did not answer as a tracer does (")
+                    && said.contains("it may have done it all the same")
+                    && said.contains("`systemctl status rdmesh-tracer`"),
+                "{name}: {said}"
+            );
+            // A connection that is cut while it writes is no fault of the test.
+            let _ = server.join().unwrap();
+        }
     }
 }

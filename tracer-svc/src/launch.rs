@@ -76,6 +76,9 @@ pub enum LaunchError {
         /// What the system said.
         error: io::Error,
     },
+    /// Whoever read standard output has gone, as `head` does: no failure.
+    #[error("nobody reads standard output any more")]
+    Unread,
     /// Another tracer has the spool.
     #[error(transparent)]
     Spool(#[from] SpoolError),
@@ -97,6 +100,7 @@ impl LaunchError {
         match self {
             Self::Config(_) | Self::Telemetry(_) | Self::Host(HostError::Name { .. }) => 2,
             Self::Load(error) | Self::Inspect(InspectError::Load(error)) => error.exit_code(),
+            Self::Unread => 0,
             _ => 1,
         }
     }
@@ -168,6 +172,19 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, LaunchError> {
         })
 }
 
+/// Hears the signals that ask for an end from now on: one that comes while probes are put on
+/// is answered when they are on, and nothing is left half done.
+///
+/// # Errors
+/// The system refuses a handler.
+pub fn signals(runtime: &tokio::runtime::Runtime) -> Result<Signals, LaunchError> {
+    let _inside = runtime.enter();
+    Signals::install().map_err(|error| LaunchError::System {
+        what: "cannot listen for signals",
+        error,
+    })
+}
+
 /// Attaches the probes of the built-in catalogue. Blocks for up to seconds.
 ///
 /// # Errors
@@ -217,9 +234,8 @@ pub async fn serve<K: Kernel + 'static>(
     identity: Identity,
     listener: Listener,
     kernel: K,
+    mut signals: Signals,
 ) -> Result<(), LaunchError> {
-    let refused = |what| move |error| LaunchError::System { what, error };
-    let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
     let spool = Spool::open(&config.uplink.spool, Path::new(STATE_DIRECTORY))?;
     let mut settings = settings(config.cost.clone())?;
     settings
@@ -346,9 +362,8 @@ pub async fn watch<K: Kernel + 'static>(
     kernel: K,
     output: Output,
     expected: bool,
+    mut signals: Signals,
 ) -> Result<(), LaunchError> {
-    let refused = |what| move |error| LaunchError::System { what, error };
-    let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
     let settings = settings(UNLIMITED)?;
     let figures = settings.figures.clone();
     let feed = settings.feed.clone();
@@ -410,9 +425,7 @@ fn totals(report: &ProbeReport) -> String {
 ///
 /// # Errors
 /// The kernel refused, or standard output is closed.
-pub async fn watch_records(options: &Options) -> Result<(), LaunchError> {
-    let refused = |what| move |error| LaunchError::System { what, error };
-    let mut signals = Signals::install().map_err(refused("cannot listen for signals"))?;
+pub async fn watch_records(options: &Options, mut signals: Signals) -> Result<(), LaunchError> {
     let until = async move {
         signals.received().await;
     };
@@ -426,13 +439,20 @@ fn line(failure: &ObservedFailure, output: Output) -> String {
     }
 }
 
-fn print(text: &str) -> Result<(), LaunchError> {
+/// Prints for whoever reads standard output.
+///
+/// # Errors
+/// [`LaunchError::Unread`] when nobody does any more; a full disk.
+pub fn print(text: &str) -> Result<(), LaunchError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|error| LaunchError::System {
-            what: "cannot write to standard output",
-            error,
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => LaunchError::Unread,
+            _ => LaunchError::System {
+                what: "cannot write to standard output",
+                error,
+            },
         })
 }
 

@@ -21,11 +21,12 @@ fn main() -> ExitCode {
     match execute(&cli) {
         Ok(code) => code,
         Err(error) => {
-            // Nobody may read it any more: the exit code tells.
-            let _ = writeln!(io::stderr(), "tracer-svc: {}", with_causes(error.as_ref()));
-            let code = error
-                .downcast_ref::<LaunchError>()
-                .map_or(1, LaunchError::exit_code);
+            let why = error.downcast_ref::<LaunchError>();
+            if !matches!(why, Some(LaunchError::Unread)) {
+                // Nobody may read it any more: the exit code tells.
+                let _ = writeln!(io::stderr(), "tracer-svc: {}", with_causes(error.as_ref()));
+            }
+            let code = why.map_or(1, LaunchError::exit_code);
             ExitCode::from(code)
         }
     }
@@ -66,7 +67,7 @@ fn select(from: &SelectArgs, output: Output) -> anyhow::Result<ExitCode> {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
     let outcome = rdmesh_tracer::select::run(from, &release, output == Output::Json)?;
-    std::io::stdout().write_all(outcome.text.as_bytes())?;
+    launch::print(&outcome.text)?;
     Ok(outcome.exit_code())
 }
 
@@ -87,13 +88,17 @@ fn with_configuration(cli: &Cli) -> anyhow::Result<()> {
         }
         Command::Watch { records: true, .. } => {
             let options = config.options();
-            Ok(launch::runtime()?.block_on(launch::watch_records(&options))?)
+            let runtime = launch::runtime()?;
+            let signals = launch::signals(&runtime)?;
+            Ok(runtime.block_on(launch::watch_records(&options, signals))?)
         }
         Command::Watch {
             output, expected, ..
         } => {
+            let runtime = launch::runtime()?;
+            let signals = launch::signals(&runtime)?;
             let kernel = launch::attach(&config.options())?;
-            Ok(launch::runtime()?.block_on(launch::watch(kernel, output, expected))?)
+            Ok(runtime.block_on(launch::watch(kernel, output, expected, signals))?)
         }
     }
 }
@@ -107,11 +112,12 @@ fn run(config: TracerConfig) -> anyhow::Result<()> {
     let telemetry = telemetry::start(&config.telemetry, &launch::resource(&identity))
         .map_err(LaunchError::from)?;
     let runtime = launch::runtime()?;
+    let signals = launch::signals(&runtime)?;
     let listener = runtime.block_on(launch::bind(&config))?;
     // Attaching blocks for up to seconds: before anything is served, and outside
     // of the event loop.
     let kernel = launch::attach(&config.options())?;
-    runtime.block_on(launch::serve(config, identity, listener, kernel))?;
+    runtime.block_on(launch::serve(config, identity, listener, kernel, signals))?;
     drop(telemetry);
     Ok(())
 }

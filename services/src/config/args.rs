@@ -4,21 +4,21 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Flags about configuration; flatten it into the service's own with
-/// `#[command(flatten)]`.
+/// `#[command(flatten)]`. They may stand before and after a subcommand.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Configuration")]
 pub struct ConfigArgs {
     /// Read this file in place of /etc/rdmesh/<service>.toml
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH")]
     pub config: Option<PathBuf>,
     /// Set one option, over file and environment; may be repeated
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<Flag>,
     /// Print the configuration that would be in force (secrets starred out) and exit
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub print_config: bool,
     /// Check the configuration and exit
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub check_config: bool,
 }
 

@@ -27,14 +27,13 @@
 //! ```
 
 mod args;
+mod file;
 mod help;
 mod layers;
 mod nearest;
 mod secret;
 mod validate;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -162,16 +161,11 @@ fn read_file(args: &ConfigArgs, default: &Path) -> Result<Option<(PathBuf, Strin
         path: path.to_owned(),
         source,
     };
-    let file = match File::open(path) {
+    // One byte more than allowed, since a device or a pipe has no length by its own word.
+    let bytes = match file::read(path, MAX_FILE_BYTES + 1, file::MAX_SILENCE) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && !named => return Ok(None),
-        opened => opened.map_err(unreadable)?,
+        read => read.map_err(unreadable)?,
     };
-    // Not by the length that the file has by its own word: a device or a pipe has none,
-    // and need not end.
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(ConfigError::TooLarge {
             path: path.to_owned(),

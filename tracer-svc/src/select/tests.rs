@@ -263,19 +263,42 @@ fn what_drives_no_rdma_device_is_no_driver() {
     );
 }
 
-#[test]
-fn what_would_have_to_be_waited_for_is_no_module() {
-    let directory = copy();
-    let at = directory.path().join("toy_ib.ko");
-    fs::remove_file(&at).unwrap();
+fn make_pipe(at: &Path) {
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        &at,
+        at,
         rustix::fs::FileType::Fifo,
         rustix::fs::Mode::RUSR,
         0,
     )
     .unwrap();
+}
+
+#[test]
+fn what_is_no_file_is_no_kernel_and_no_earlier_selection() {
+    let directory = copy();
+    let pipe = directory.path().join("pipe");
+    make_pipe(&pipe);
+    for other in [pipe.as_path(), directory.path(), Path::new("/dev/zero")] {
+        let mut wrong = source(directory.path());
+        wrong.kernel = Some(other.to_owned());
+        let said = message(&wrong);
+        assert_eq!(
+            said,
+            format!(
+                "{}: not a file; name a kernel, a module or an output of `select -o json`",
+                other.display()
+            )
+        );
+    }
+}
+
+#[test]
+fn what_would_have_to_be_waited_for_is_no_module() {
+    let directory = copy();
+    let at = directory.path().join("toy_ib.ko");
+    fs::remove_file(&at).unwrap();
+    make_pipe(&at);
     let said = message(&source(directory.path()));
     assert!(said.contains("no module toy_ib"), "{said}");
 }

@@ -7,7 +7,7 @@ use rdmesh_client::AttemptId;
 use rdmesh_client::jobs::{JobEnd, JobStart};
 use rdmesh_client::model::job::JobState;
 use rdmesh_client::model::verdict::VerdictClass;
-use rdmesh_guest::{Command, Text};
+use rdmesh_guest::{Command, Exec, Text};
 use rdmesh_lab::chains;
 use rdmesh_lab::host::HostPlan;
 use rdmesh_lab::kernels::Kernel;
@@ -326,6 +326,7 @@ async fn a_tracer_ends_and_begins_again() -> Result<()> {
     let first = rows(&lab, "job_id = 'first'").await?;
     assert_eq!(first.iter().map(|row| row.count).sum::<u64>(), 7);
 
+    ended_while_attaching(&host).await.context("early end")?;
     host.restart_tracer().await?;
     // Modules that come after the tracer are noticed.
     host.done(Command::LoadModule {
@@ -352,6 +353,33 @@ async fn a_tracer_ends_and_begins_again() -> Result<()> {
     assert_eq!(first.iter().map(|row| row.count).sum::<u64>(), 7);
     reload::from_afar(&lab, &host).await.context("reload")?;
     budget_passed(&lab, &mut host).await.context("budget")
+}
+
+/// A tracer that is told to end while it puts its probes on ends as one that is told later.
+async fn ended_while_attaching(host: &TracedHost) -> Result<()> {
+    let argv = vec!["/usr/bin/tracer-svc".to_owned()];
+    let tracer = host
+        .spawn(Exec {
+            argv,
+            ..Exec::default()
+        })
+        .await?;
+    let path = format!("/proc/{tracer}/status");
+    until::holds("signals are heard", LIMIT, || async {
+        let status = host.read_file(&path).await?.to_lossy();
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .context("no SigCgt in the status")?;
+        let caught = u64::from_str_radix(caught.trim(), 16)?;
+        Ok(caught & 1 << (SIGTERM - 1) != 0)
+    })
+    .await?;
+    host.kill(tracer, SIGTERM).await?;
+    let exit = host.wait(tracer, LIMIT).await?;
+    assert_eq!(exit.code, Some(0), "{}", exit.stderr.to_lossy());
+    assert!(host.bpf_programs().await?.is_empty());
+    Ok(())
 }
 
 /// A tracer that costs more than it may takes its probes off, says so where people

@@ -4,9 +4,11 @@
 
 use anyhow::{Context, Result, ensure};
 use rdmesh_lab::kernels::{self, Image, Kernel, Machine};
+use rdmesh_lab::programs;
 use rdmesh_lab::progress::Progress;
 use serde::Deserialize;
 use std::fmt::Write as _;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::selection::{DRIVERS, select};
@@ -297,4 +299,28 @@ fn hooks_are_chosen_on_each_kernel_for_x86() -> Result<()> {
 #[test]
 fn hooks_are_chosen_on_each_kernel_for_arm64() -> Result<()> {
     on(Machine::Arm64)
+}
+
+/// `tracer-svc select … | head -1` is no failure.
+#[test]
+fn a_reader_that_has_read_enough_is_no_failure() -> Result<()> {
+    let image = kernels::fetch(Kernel::V6_12, Progress::Quiet)?;
+    let (reader, writer) = std::io::pipe()?;
+    let tracer = Command::new(programs::find("tracer-svc")?)
+        .arg("select")
+        .arg(&image.modules)
+        .args(["--all", "--kernel"])
+        .arg(&image.vmlinuz)
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()?;
+    drop(reader);
+    let ended = tracer.wait_with_output()?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    ensure!(
+        ended.status.success() && said.is_empty(),
+        "{}: {said}",
+        ended.status
+    );
+    Ok(())
 }
