@@ -167,6 +167,22 @@ impl Store {
         }
     }
 
+    /// A transaction to read in. A question about one job is planned once for each connection:
+    /// its rows are found by the job's index whatever the job is, and planning the join costs
+    /// as much as running it.
+    pub(crate) async fn reading(
+        &self,
+        of_one_job: bool,
+    ) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        if of_one_job {
+            sqlx::query("SET LOCAL plan_cache_mode = force_generic_plan")
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(transaction)
+    }
+
     /// Closes all connections.
     pub async fn close(&self) {
         self.pool.close().await;

@@ -192,7 +192,7 @@ impl Store {
         .bind(&key.job_id)
         .bind(i64::from(key.requeue))
         .bind(i64::from(key.restart))
-        .fetch_all(&self.pool)
+        .fetch_all(&mut *self.reading(true).await?)
         .await?;
         Ok(totals)
     }

@@ -231,7 +231,8 @@ impl Store {
             " ORDER BY at DESC"
         });
         query.push(" OFFSET ").push_bind(number).push(" LIMIT 1");
-        let nth = query.build_query_scalar().fetch_optional(&self.pool);
+        let mut reading = self.reading(filter.job_id.is_some()).await?;
+        let nth = query.build_query_scalar().fetch_optional(&mut *reading);
         Ok(nth.await?)
     }
 
@@ -268,7 +269,8 @@ impl Store {
         query
             .push(" LIMIT ")
             .push_bind(i64::from(filter.limit).saturating_add(1));
-        let mut rows = query.build().fetch(&self.pool);
+        let mut reading = self.reading(filter.job_id.is_some()).await?;
+        let mut rows = query.build().fetch(&mut *reading);
         let mut page = FailurePage {
             failures: Vec::new(),
             more: false,

@@ -118,6 +118,52 @@ async fn a_failure_outside_of_its_attempts_time_says_so() {
     );
 }
 
+/// An attempt that begins and ends while a group goes on: each row has its own answer.
+#[tokio::test]
+async fn rows_of_one_group_lie_before_in_and_after_an_attempt() {
+    let db = Database::new().await;
+    let run = run("gpu-01", 1);
+    hello(&db.store, &run).await;
+    // Whole minutes after `at(0)`, whatever that is.
+    let minute = 60 - at(0).unix_timestamp().rem_euclid(60);
+    let from = |seconds: i64| minute + seconds;
+    began(&db, "7", 1, from(20), "gpu-01").await;
+    ended(&db, "7", 1, at(from(30))).await;
+    let named = |seconds| chain(at(from(seconds)), named("7", 1, ENVIRONMENT));
+    let unnamed = |seconds| chain(at(from(seconds)), nobody());
+    let seconds = [10, 19, 25, 31, 40];
+    let chains = seconds.map(named).into_iter().chain(seconds.map(unnamed));
+    db.store
+        .ingest(&[snapshot(&run, 1, chains.collect(), vec![], vec![])])
+        .await
+        .unwrap();
+    assert_eq!(
+        db.sql("SELECT count(*) FROM rdmesh_store.failure_groups"),
+        "2"
+    );
+    let of = |condition: &str| {
+        db.read(&format!(
+            "SELECT COALESCE(job_id, '-') || ' ' || array_to_string(marks[2:], '; ') \
+             FROM rdmesh.failures WHERE {condition} ORDER BY first_at"
+        ))
+    };
+    assert_eq!(
+        of("source = 'environment'").lines().collect::<Vec<_>>(),
+        [
+            "7 it came before its attempt started",
+            "7 ",
+            "7 ",
+            "7 ",
+            "7 it came after its attempt ended"
+        ]
+    );
+    let unnamed = of("source <> 'environment'");
+    assert_eq!(
+        unnamed.lines().map(str::trim_end).collect::<Vec<_>>(),
+        ["-", "-", "7", "-", "-"]
+    );
+}
+
 #[tokio::test]
 async fn a_job_named_alone_while_none_of_its_attempts_ran_says_so() {
     let db = Database::new().await;
