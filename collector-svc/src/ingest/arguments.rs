@@ -5,21 +5,18 @@ use std::net::Ipv6Addr;
 use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
 use rdmesh_proto::tracer::v1::{
     AddressHandleArguments, CreateArguments, DevxArguments, Mapping, ModifyQpArguments,
-    RegMrArguments, Sample,
+    RecordArguments, RegMrArguments,
 };
 
 use crate::diagnosis::{Arguments, CreateSizes, FirmwareAnswer, Mapping as Mapped};
 
-/// The JSON object that is kept with the chain; `None` when no record said anything.
-pub(crate) fn merged(sample: &Sample) -> Option<String> {
+/// The JSON object that is kept with the chain, of what its records tell, innermost first;
+/// `None` when no record said anything.
+pub(crate) fn merged(read: &[&RecordArguments]) -> Option<String> {
     let mut merged = Arguments::default();
     // Innermost first: what stands closer to the error wins.
-    for record in &sample.records {
-        match record
-            .arguments
-            .as_ref()
-            .and_then(|arguments| arguments.verb.as_ref())
-        {
+    for arguments in read {
+        match &arguments.verb {
             Some(Read::RegMr(read)) => reg_mr(&mut merged, read),
             Some(Read::ModifyQp(read)) => modify_qp(&mut merged, read),
             Some(Read::AddressHandle(read)) => address_handle(&mut merged, read),
@@ -149,13 +146,9 @@ fn create(merged: &mut Arguments, read: &CreateArguments) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmesh_proto::tracer::v1::{Record, RecordArguments};
 
-    fn record(verb: Read) -> Record {
-        Record {
-            arguments: Some(RecordArguments { verb: Some(verb) }),
-            ..Record::default()
-        }
+    fn read(verb: Read) -> RecordArguments {
+        RecordArguments { verb: Some(verb) }
     }
 
     #[test]
@@ -170,15 +163,8 @@ mod tests {
             mapping: 2,
             ..RegMrArguments::default()
         };
-        let sample = Sample {
-            chain: 0,
-            records: vec![
-                Record::default(),
-                record(Read::RegMr(inner)),
-                record(Read::RegMr(outer)),
-            ],
-        };
-        let json = merged(&sample).unwrap();
+        let (inner, outer) = (read(Read::RegMr(inner)), read(Read::RegMr(outer)));
+        let json = merged(&[&inner, &outer]).unwrap();
         let read: Arguments = serde_json::from_str(&json).unwrap();
         assert_eq!(read.mapping, Some(Mapped::None));
         assert_eq!(read.address.as_deref(), Some("0x10"));
@@ -188,17 +174,13 @@ mod tests {
     fn qp_states_and_gids_are_readable() {
         let mut destination_gid = vec![0; 10];
         destination_gid.extend([0xff, 0xff, 10, 0, 0, 9]);
-        let read = ModifyQpArguments {
+        let asked = ModifyQpArguments {
             current_state: Some(0),
             asked_state: Some(3),
             destination_gid,
             ..ModifyQpArguments::default()
         };
-        let sample = Sample {
-            chain: 0,
-            records: vec![record(Read::ModifyQp(read))],
-        };
-        let json = merged(&sample).unwrap();
+        let json = merged(&[&read(Read::ModifyQp(asked))]).unwrap();
         assert!(
             json.contains(r#""current_state":"RESET","asked_state":"RTS""#),
             "{json}"
@@ -219,15 +201,9 @@ mod tests {
             gid_index: Some(4),
             ..ModifyQpArguments::default()
         };
-        let sample = Sample {
-            chain: 0,
-            records: vec![
-                record(Read::AddressHandle(path)),
-                record(Read::ModifyQp(call)),
-            ],
-        };
+        let (path, call) = (read(Read::AddressHandle(path)), read(Read::ModifyQp(call)));
         assert_eq!(
-            merged(&sample).unwrap(),
+            merged(&[&path, &call]).unwrap(),
             r#"{"qp_number":17,"gid_index":3,"gid_type":"RoCE v2"}"#
         );
     }
@@ -249,32 +225,24 @@ mod tests {
             syndrome: Some(0x5e),
             ..DevxArguments::default()
         };
-        let told = |records| merged(&Sample { chain: 0, records }).unwrap();
+        let method = read(Read::Devx(method));
+        let told = |read: &[&RecordArguments]| merged(read).unwrap();
         let whole = r#"{"firmware":{"opcode":2560,"status":3,"syndrome":94,"object_type":31}}"#;
-        let both = vec![
-            record(Read::FirmwareCommand(command)),
-            record(Read::Devx(method)),
-        ];
-        assert_eq!(told(both), whole);
-        assert_eq!(told(vec![record(Read::Devx(method))]), whole);
+        let driver = read(Read::FirmwareCommand(command));
+        assert_eq!(told(&[&driver, &method]), whole);
+        assert_eq!(told(&[&method]), whole);
         // A command that the driver gives besides is another one.
         let other = FirmwareCommandArguments {
             opcode: Some(0x500),
             ..command
         };
-        let both = vec![
-            record(Read::FirmwareCommand(other)),
-            record(Read::Devx(method)),
-        ];
-        assert!(!told(both).contains("object_type"));
+        let driver = read(Read::FirmwareCommand(other));
+        assert!(!told(&[&driver, &method]).contains("object_type"));
     }
 
     #[test]
     fn nothing_read_is_no_object() {
-        let sample = Sample {
-            chain: 0,
-            records: vec![Record::default()],
-        };
-        assert_eq!(merged(&sample), None);
+        assert_eq!(merged(&[]), None);
+        assert_eq!(merged(&[&RecordArguments::default()]), None);
     }
 }

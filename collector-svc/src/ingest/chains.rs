@@ -1,13 +1,12 @@
-//! Failing calls of a snapshot, with the arguments that their samples tell.
+//! Failing calls of a snapshot.
 
-use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
-use rdmesh_proto::tracer::v1::{ChainColumns, ChainMark, Mapping, Sample, Snapshot};
+use rdmesh_proto::tracer::v1::{ChainColumns, ChainMark, Snapshot};
 use rdmesh_store::ingest::{Chain, Interval};
 
-use crate::ingest::arguments;
 use crate::ingest::columns::{Refusal, Table};
-use crate::ingest::limits::{RECORDS_MAX, ROWS_MAX};
+use crate::ingest::limits::ROWS_MAX;
 use crate::ingest::marks::{MOVED, Marks};
+use crate::ingest::samples;
 use crate::ingest::tables::Tables;
 use crate::ingest::timeline::Timeline;
 
@@ -38,27 +37,33 @@ pub(crate) fn chains(snapshot: &Snapshot, around: &Around<'_>) -> Result<Vec<Cha
             ("task", columns.task.len()),
             ("device_plus_one", columns.device_plus_one.len()),
             ("count", columns.count.len()),
-            ("first_boot_ns", columns.first_boot_ns.len()),
-            ("last_boot_ns", columns.last_boot_ns.len()),
+            ("first_after_start_ns", columns.first_after_start_ns.len()),
+            ("span_ns", columns.span_ns.len()),
             ("marks", columns.marks.len()),
         ],
     )?;
     let mut chains = (0..table.rows())
         .map(|row| chain(&table, columns, row, around))
         .collect::<Result<Vec<_>, Refusal>>()?;
-    attach_samples(snapshot, around.tables, &mut chains)?;
+    samples::attach(snapshot, around.tables, &mut chains)?;
     Ok(chains)
 }
 
-/// First and last call of a row, nanoseconds of the boot clock.
-fn span(table: &Table<'_>, columns: &ChainColumns, row: usize) -> Result<(i64, i64), Refusal> {
-    let first_ns = table.long("first_boot_ns", row, columns.first_boot_ns[row])?;
-    let last_ns = table.long("last_boot_ns", row, columns.last_boot_ns[row])?;
-    if first_ns > last_ns {
-        let field = format!("chains.first_boot_ns[{row}]");
-        let allowed = "at most last_boot_ns of the same row";
-        return Err(Refusal::value(field, first_ns, allowed));
-    }
+/// First and last call of a row of an interval that begins at `start_ns`, nanoseconds of the
+/// boot clock.
+fn span(columns: &ChainColumns, row: usize, start_ns: i64) -> Result<(i64, i64), Refusal> {
+    let (after, span) = (columns.first_after_start_ns[row], columns.span_ns[row]);
+    let first = start_ns.checked_add(after).filter(|first| *first >= 0);
+    let Some(first_ns) = first else {
+        let field = format!("chains.first_after_start_ns[{row}]");
+        let allowed = "a time from the boot of the host on";
+        return Err(Refusal::value(field, after, allowed));
+    };
+    let Some(last_ns) = first_ns.checked_add_unsigned(span) else {
+        let field = format!("chains.span_ns[{row}]");
+        let allowed = "a last call that is at most 9223372036854775807 ns after the boot";
+        return Err(Refusal::value(field, span, allowed));
+    };
     Ok((first_ns, last_ns))
 }
 
@@ -81,7 +86,7 @@ fn chain(
         .index_plus_one("device_plus_one", row, columns.device_plus_one[row], target)?
         .map(|index| &tables.devices[index]);
     let calls = table.positive("count", row, columns.count[row])?;
-    let (first_ns, last_ns) = span(table, columns, row)?;
+    let (first_ns, last_ns) = span(columns, row, around.interval.from_boot_ns)?;
     let (first, last) = (timeline.place(first_ns), timeline.place(last_ns));
     let cgroup = &tables.cgroups[task.cgroup];
     let mut marks = around.marks.clone();
@@ -130,47 +135,4 @@ fn chain(
         marks: marks.into_vec(),
         arguments: None,
     })
-}
-
-/// A kind of mapping of a newer tracer is left out of the arguments, and said.
-fn mark_unknown_mappings(sample: &Sample, chain: &mut Chain) {
-    let mut marks = Marks::new(&chain.marks);
-    let arguments = sample.records.iter().filter_map(|r| r.arguments.as_ref());
-    for arguments in arguments {
-        if let Some(Read::RegMr(read)) = &arguments.verb {
-            marks.known::<Mapping>("mapping", read.mapping);
-            marks.known::<Mapping>("mapping of the end", read.mapping_of_end);
-        }
-    }
-    chain.marks = marks.into_vec();
-}
-
-/// The first sample of each chain tells its arguments.
-fn attach_samples(
-    snapshot: &Snapshot,
-    tables: &Tables,
-    chains: &mut [Chain],
-) -> Result<(), Refusal> {
-    let table = Table::new("samples", ROWS_MAX, snapshot.samples.len())?;
-    for (row, sample) in snapshot.samples.iter().enumerate() {
-        let chain = table.index("chain", row, sample.chain, ("chains", chains.len()))?;
-        let records = Table::new("samples.records", RECORDS_MAX, sample.records.len())?;
-        for (step, record) in sample.records.iter().enumerate() {
-            records.index("probe", step, record.probe, ("probes", tables.probes.len()))?;
-            for symbol in &record.stack_symbol {
-                records.index(
-                    "stack_symbol",
-                    step,
-                    *symbol,
-                    ("strings", tables.strings.len()),
-                )?;
-            }
-        }
-        let chain = &mut chains[chain];
-        mark_unknown_mappings(sample, chain);
-        if chain.arguments.is_none() {
-            chain.arguments = arguments::merged(sample);
-        }
-    }
-    Ok(())
 }

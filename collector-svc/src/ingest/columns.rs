@@ -144,7 +144,11 @@ impl<'a> Table<'a> {
     ) -> Result<Option<usize>, Refusal> {
         match value.checked_sub(1) {
             None => Ok(None),
-            Some(index) => self.index(column, row, index, target).map(Some),
+            Some(index) => match usize::try_from(index) {
+                Ok(index) if index < target.1 => Ok(Some(index)),
+                // Told as it came.
+                _ => self.index(column, row, value, target).map(Some),
+            },
         }
     }
 

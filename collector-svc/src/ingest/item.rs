@@ -409,8 +409,8 @@ mod tests {
                     task: column(10, chains),
                     device_plus_one: vec![0; chains],
                     count: vec![count[0]; chains],
-                    first_boot_ns: vec![times[2].min(times[3]); chains],
-                    last_boot_ns: vec![times[2].max(times[3]); chains],
+                    first_after_start_ns: vec![times[2].cast_signed(); chains],
+                    span_ns: vec![times[3]; chains],
                     marks: vec![marks; chains],
                 }),
                 ..Snapshot::default()

@@ -26,6 +26,7 @@ mod limits;
 pub(crate) mod marks;
 mod queue;
 mod reports;
+mod samples;
 mod service;
 mod snapshot;
 mod stream;

@@ -62,7 +62,10 @@ pub(crate) fn weigh(snapshot: &Snapshot) -> Result<usize, Refusal> {
         chains(snapshot, &texts, &probes, &cgroups),
         counters(snapshot, &probes, &cgroups),
         signals(snapshot, &texts),
-        snapshot.samples.len() * ARGUMENTS_BYTES,
+        snapshot
+            .samples
+            .as_ref()
+            .map_or(0, |samples| samples.chain.len() * ARGUMENTS_BYTES),
     ]
     .into_iter()
     .fold(0, usize::saturating_add);

@@ -2,7 +2,7 @@
 
 use rdmesh_proto::collector::v1::ReportRequest;
 use rdmesh_proto::collector::v1::report_request::Item;
-use rdmesh_proto::tracer::v1::Snapshot;
+use rdmesh_proto::tracer::v1::{Snapshot, StackColumns};
 use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -10,13 +10,22 @@ use tonic::codegen::http::uri::PathAndQuery;
 use crate::made::Host;
 use crate::running::{Running, Sent};
 
+/// Stacks of one address.
+fn stacks(frames: &[u32], symbol: &[u32]) -> StackColumns {
+    StackColumns {
+        frames: frames.to_vec(),
+        address: vec![0xffff_ffff_8100_0000],
+        symbol: symbol.to_vec(),
+    }
+}
+
 #[tokio::test]
 async fn each_bad_item_is_refused_by_itself_with_its_field() {
     let collector = Running::start().await;
     let host = Host::new("gpu-01");
     let mut agent = collector.agent(host.hello()).await;
     type Break = fn(&mut Snapshot);
-    let broken: [(Break, &str); 12] = [
+    let broken: [(Break, &str); 21] = [
         (|s| s.clock = None, "clock is missing"),
         (
             |s| s.interval_start_boot_ns = u64::MAX,
@@ -36,8 +45,12 @@ async fn each_bad_item_is_refused_by_itself_with_its_field() {
             "chains.count has 0 entries",
         ),
         (
-            |s| s.chains.as_mut().unwrap().last_boot_ns = vec![1],
-            "chains.first_boot_ns[0] is ",
+            |s| s.chains.as_mut().unwrap().first_after_start_ns = vec![i64::MIN],
+            "chains.first_after_start_ns[0] is -9223372036854775808",
+        ),
+        (
+            |s| s.chains.as_mut().unwrap().span_ns = vec![u64::MAX],
+            "chains.span_ns[0] is 18446744073709551615",
         ),
         (
             |s| s.signatures.as_mut().unwrap().steps = vec![9],
@@ -51,7 +64,42 @@ async fn each_bad_item_is_refused_by_itself_with_its_field() {
             |s| s.tasks.as_mut().unwrap().comm = vec![99],
             "tasks.comm[0] is 99",
         ),
-        (|s| s.samples[0].chain = 7, "samples.chain[0] is 7"),
+        (
+            |s| s.samples.as_mut().unwrap().chain = vec![7],
+            "samples.chain[0] is 7",
+        ),
+        (
+            |s| s.samples.as_mut().unwrap().records = vec![4],
+            "samples.records[0] is 4",
+        ),
+        (
+            |s| s.samples.as_mut().unwrap().records = vec![2],
+            "samples.after_first_ns is 3",
+        ),
+        (
+            |s| s.samples.as_mut().unwrap().errno.clear(),
+            "samples.errno has 0 entries",
+        ),
+        (
+            |s| s.samples.as_mut().unwrap().probe[1] = 3,
+            "samples.probe[1] is 3",
+        ),
+        (
+            |s| s.samples.as_mut().unwrap().stack_plus_one[0] = 1,
+            "samples.stack_plus_one[0] is 1",
+        ),
+        (
+            |s| s.samples.as_mut().unwrap().arguments_plus_one[2] = 2,
+            "samples.arguments_plus_one[2] is 2",
+        ),
+        (
+            |s| s.stacks = Some(stacks(&[2], &[])),
+            "stacks.address is 1",
+        ),
+        (
+            |s| s.stacks = Some(stacks(&[1], &[11])),
+            "stacks.symbol[0] is 11",
+        ),
         (
             |s| s.strings = vec![Vec::new(); 70_000],
             "strings has 70000 entries",
@@ -172,10 +220,13 @@ async fn what_is_odd_about_a_snapshot_is_marked_on_its_rows() {
     agent.send(1, Item::Snapshot(odd)).await;
     let mut outside = host.snapshot("7");
     let chains = outside.chains.as_mut().unwrap();
-    chains.last_boot_ns[0] = outside.interval_end_boot_ns + 1;
+    let rest = outside.interval_end_boot_ns - outside.interval_start_boot_ns;
+    chains.span_ns[0] = rest - chains.first_after_start_ns[0].cast_unsigned() + 1;
     agent.send(2, Item::Snapshot(outside)).await;
     let mut early = host.snapshot("7");
-    early.chains.as_mut().unwrap().first_boot_ns[0] = early.interval_start_boot_ns - 30_000_000_000;
+    let chains = early.chains.as_mut().unwrap();
+    chains.first_after_start_ns[0] = -30_000_000_000;
+    chains.span_ns[0] = 33_000_000_000;
     agent.send(3, Item::Snapshot(early)).await;
     agent.acknowledged(3).await;
     assert!(agent.rejected.is_empty(), "{:?}", agent.rejected);
@@ -212,7 +263,7 @@ async fn what_is_odd_about_a_snapshot_is_marked_on_its_rows() {
 
 /// Bytes in place of messages.
 #[derive(Clone, Copy)]
-struct Raw;
+pub(crate) struct Raw;
 
 impl tonic::codec::Codec for Raw {
     type Encode = Vec<u8>;

@@ -58,8 +58,8 @@ async fn a_time_beyond_reason_stands_at_its_receipt_and_says_so() {
     let mut agent = collector.agent(host.hello()).await;
     let mut snapshot = host.snapshot("7");
     let chains = snapshot.chains.as_mut().unwrap();
-    chains.first_boot_ns = vec![9_000_000_000_000_000_000];
-    chains.last_boot_ns = vec![9_100_000_000_000_000_000];
+    chains.first_after_start_ns = vec![9_000_000_000_000_000_000];
+    chains.span_ns = vec![100_000_000_000_000_000];
     agent.send(1, Item::Snapshot(snapshot)).await;
     agent.acknowledged(1).await;
     let row = collector.read(

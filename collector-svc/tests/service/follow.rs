@@ -18,14 +18,14 @@ const ROWS: usize = 64;
 fn many(host: &Host) -> Item {
     let mut snapshot = host.snapshot("7");
     let one = snapshot.chains.take().unwrap();
-    snapshot.samples.clear();
+    snapshot.samples = None;
     snapshot.chains = Some(ChainColumns {
         signature: vec![0; ROWS],
         task: vec![0; ROWS],
         device_plus_one: vec![1; ROWS],
         count: vec![1; ROWS],
-        first_boot_ns: vec![one.first_boot_ns[0]; ROWS],
-        last_boot_ns: vec![one.first_boot_ns[0]; ROWS],
+        first_after_start_ns: vec![one.first_after_start_ns[0]; ROWS],
+        span_ns: vec![0; ROWS],
         marks: vec![0; ROWS],
     });
     Item::Snapshot(snapshot)

@@ -25,8 +25,8 @@ fn chains(host: &Host, rows: usize) -> Item {
         task: vec![0; rows],
         device_plus_one: vec![1; rows],
         count: vec![1; rows],
-        first_boot_ns: vec![one.first_boot_ns[0]; rows],
-        last_boot_ns: vec![one.first_boot_ns[0]; rows],
+        first_after_start_ns: vec![one.first_after_start_ns[0]; rows],
+        span_ns: vec![0; rows],
         marks: vec![0; rows],
     });
     Item::Snapshot(snapshot)

@@ -8,8 +8,8 @@ use rdmesh_proto::common::v1::{
 use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
 use rdmesh_proto::tracer::v1::{
     CgroupColumns, CgroupCounterColumns, ChainColumns, CounterColumns, DeviceColumns, Heartbeat,
-    Mapping, Probe, ProbeColumns, ProbeReport, ProbeState, Record, RecordArguments, RegMrArguments,
-    Sample, SignatureColumns, Snapshot, TaskColumns,
+    Mapping, Probe, ProbeColumns, ProbeReport, ProbeState, RecordArguments, RegMrArguments,
+    SampleColumns, SignatureColumns, Snapshot, TaskColumns,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -123,8 +123,8 @@ impl Host {
                 pci: vec![0],
                 driver: vec![5],
             }),
-            chains: Some(one_chain(end)),
-            samples: vec![unmapped()],
+            chains: Some(one_chain()),
+            samples: Some(unmapped()),
             counters: Some(CounterColumns {
                 probe: vec![0, 1, 2],
                 errno: vec![14, 14, 14],
@@ -199,15 +199,15 @@ fn probes() -> ProbeColumns {
     }
 }
 
-/// Two calls within the interval that ends at `end`.
-fn one_chain(end: u64) -> ChainColumns {
+/// Two calls within the interval of five seconds: two and three seconds after its begin.
+fn one_chain() -> ChainColumns {
     ChainColumns {
         signature: vec![0],
         task: vec![0],
         device_plus_one: vec![1],
         count: vec![2],
-        first_boot_ns: vec![end - 3 * SECOND],
-        last_boot_ns: vec![end - 2 * SECOND],
+        first_after_start_ns: vec![(2 * SECOND).cast_signed()],
+        span_ns: vec![SECOND],
         marks: vec![0],
     }
 }
@@ -230,7 +230,7 @@ fn task(source: IdentitySource) -> TaskColumns {
 }
 
 /// The full records of the chain: the address maps nothing.
-fn unmapped() -> Sample {
+fn unmapped() -> SampleColumns {
     let arguments = RegMrArguments {
         address: Some(0x7f00_dead_0000),
         length_bytes: Some(4_096),
@@ -238,18 +238,18 @@ fn unmapped() -> Sample {
         mapping: Mapping::None.into(),
         ..RegMrArguments::default()
     };
-    let record = |probe, arguments| Record {
-        probe,
-        errno: 14,
-        arguments,
-        ..Record::default()
-    };
     let read = RecordArguments {
         verb: Some(Read::RegMr(arguments)),
     };
-    Sample {
-        chain: 0,
-        records: vec![record(0, None), record(1, None), record(2, Some(read))],
+    SampleColumns {
+        chain: vec![0],
+        records: vec![3],
+        after_first_ns: vec![0; 3],
+        probe: vec![0, 1, 2],
+        errno: vec![14; 3],
+        stack_plus_one: vec![0; 3],
+        arguments_plus_one: vec![0, 0, 1],
+        arguments: vec![read],
     }
 }
 

@@ -30,7 +30,7 @@ async fn what_is_no_rank_no_mapping_and_no_span_of_one_call_is_marked() {
     odd.tasks.as_mut().unwrap().rank[0] = -5;
     odd.tasks.as_mut().unwrap().local_rank[0] = i32::MIN;
     odd.chains.as_mut().unwrap().count[0] = 1;
-    let arguments = odd.samples[0].records[2].arguments.as_mut().unwrap();
+    let arguments = &mut odd.samples.as_mut().unwrap().arguments[0];
     let Some(Read::RegMr(read)) = &mut arguments.verb else {
         unreachable!("the sample has one");
     };

@@ -77,8 +77,8 @@ pub fn of(made: &Made, total: u64, given_up: u64, clock: ClockPair) -> Snapshot 
             task: vec![0],
             device_plus_one: vec![1],
             count: vec![made.failures],
-            first_boot_ns: vec![made.from_boot_ns],
-            last_boot_ns: vec![made.to_boot_ns],
+            first_after_start_ns: vec![0],
+            span_ns: vec![made.to_boot_ns - made.from_boot_ns],
             marks: vec![0],
         }),
         counters: Some(CounterColumns {

@@ -258,19 +258,28 @@ fn chains(
         chains.task.push(key.task);
         chains.device_plus_one.push(key.device_plus_one);
         chains.count.push(*count);
-        chains.first_boot_ns.push(*first_boot_ns);
-        chains.last_boot_ns.push(*last_boot_ns);
+        // Of the same clock, well below 2^63.
+        let after = first_boot_ns.wrapping_sub(snapshot.interval_start_boot_ns);
+        chains.first_after_start_ns.push(after.cast_signed());
+        chains
+            .span_ns
+            .push(last_boot_ns.saturating_sub(*first_boot_ns));
         let steps = aggregate.signatures.entries.get(key.signature as usize);
         let marks = hidden.doubt(key.marks, steps.map_or(&[][..], |s| &s.steps));
         chains.marks.push(super::words::mark_bits(marks));
     }
     snapshot.chains = Some(chains);
+    let mut samples = wire::SampleColumns::default();
     for (row, records) in &aggregate.samples {
-        snapshot.samples.push(wire::Sample {
-            chain: u32::try_from(*row).unwrap_or(u32::MAX),
-            records: records.iter().map(|r| tables.record(r)).collect(),
-        });
+        samples.chain.push(u32::try_from(*row).unwrap_or(u32::MAX));
+        let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
+        samples.records.push(count);
+        let first = aggregate.rows.get(*row).map_or(0, |row| row.first_boot_ns);
+        for record in records {
+            tables.push_record(&mut samples, record, first);
+        }
     }
+    snapshot.samples = Some(samples).filter(|s| !s.chain.is_empty());
     let mut signals = wire::CoSignalColumns::default();
     for (signal, task_plus_one) in &aggregate.co_signals {
         signals.boot_ns.push(signal.boot_ns);

@@ -49,12 +49,18 @@ pub(super) fn chains(snapshot: &Snapshot) -> Vec<ChainRow> {
                     )
                 }),
                 count: columns.count[row],
-                first_boot_ns: columns.first_boot_ns[row],
-                last_boot_ns: columns.last_boot_ns[row],
+                first_boot_ns: first_boot_ns(snapshot, row),
+                last_boot_ns: first_boot_ns(snapshot, row) + columns.span_ns[row],
                 marks: columns.marks[row],
             }
         })
         .collect()
+}
+
+fn first_boot_ns(snapshot: &Snapshot, row: usize) -> u64 {
+    let after = snapshot.chains.as_ref().unwrap().first_after_start_ns[row];
+    // As it was made: what no clock tells comes back too.
+    snapshot.interval_start_boot_ns.wrapping_add_signed(after)
 }
 
 /// (function, errno, delta, total)
@@ -147,8 +153,8 @@ fn check(snapshot: &Snapshot) {
         c.task.len(),
         c.device_plus_one.len(),
         c.count.len(),
-        c.first_boot_ns.len(),
-        c.last_boot_ns.len(),
+        c.first_after_start_ns.len(),
+        c.span_ns.len(),
         c.marks.len(),
     ];
     assert!(
@@ -164,10 +170,34 @@ fn check(snapshot: &Snapshot) {
         g.source.len(),
     ];
     assert!(lengths.iter().all(|n| *n == g.id.len()), "{lengths:?}");
-    for sample in &snapshot.samples {
-        assert!((sample.chain as usize) < c.signature.len());
-        for record in &sample.records {
-            assert_eq!(record.stack.len(), record.stack_symbol.len());
-        }
-    }
+    check_samples(snapshot);
+}
+
+fn check_samples(snapshot: &Snapshot) {
+    let Some(s) = &snapshot.samples else {
+        return;
+    };
+    let chains = snapshot.chains.as_ref().unwrap().signature.len();
+    let probes = snapshot.probes.as_ref().unwrap().function.len();
+    let stacks = snapshot.stacks.as_ref();
+    assert!(s.chain.iter().all(|chain| (*chain as usize) < chains));
+    assert!(s.probe.iter().all(|probe| (*probe as usize) < probes));
+    assert_eq!(s.chain.len(), s.records.len());
+    let records: usize = s.records.iter().map(|n| *n as usize).sum();
+    let lengths = [
+        s.after_first_ns.len(),
+        s.probe.len(),
+        s.errno.len(),
+        s.stack_plus_one.len(),
+        s.arguments_plus_one.len(),
+    ];
+    assert!(lengths.iter().all(|n| *n == records), "{lengths:?}");
+    let most = |places: &[u32]| places.iter().max().map_or(0, |most| *most as usize);
+    assert_eq!(most(&s.arguments_plus_one), s.arguments.len());
+    assert_eq!(
+        most(&s.stack_plus_one),
+        stacks.map_or(0, |s| s.frames.len())
+    );
+    let frames = stacks.map_or(0, |s| s.frames.iter().map(|n| *n as usize).sum());
+    assert_eq!(frames, stacks.map_or(0, |s| s.address.len()));
 }

@@ -30,6 +30,8 @@ pub(super) struct Tables<'a> {
     cgroup_places: HashMap<u64, u32>,
     cgroups: wire::CgroupColumns,
     cgroup_text_bytes: usize,
+    stack_places: HashMap<Vec<u64>, u32>,
+    stacks: wire::StackColumns,
 }
 
 impl<'a> Tables<'a> {
@@ -51,6 +53,8 @@ impl<'a> Tables<'a> {
             cgroup_places: HashMap::new(),
             cgroups: wire::CgroupColumns::default(),
             cgroup_text_bytes: 0,
+            stack_places: HashMap::new(),
+            stacks: wire::StackColumns::default(),
         }
     }
 
@@ -139,27 +143,52 @@ impl<'a> Tables<'a> {
         columns.driver.push(self.strings.place(driver.as_bytes()));
     }
 
-    pub(super) fn record(&mut self, record: &Record) -> wire::Record {
-        let stack: Vec<u64> = record
-            .stack
-            .iter()
-            .copied()
-            .take_while(|a| *a != 0)
-            .collect();
-        wire::Record {
-            boot_ns: record.boot_ns,
-            probe: self.probe(record.probe),
-            errno: u32::from(record.errno),
-            // Symbols are not looked up on the host: place 0 is the empty text.
-            stack_symbol: vec![0; stack.len()],
-            stack,
-            arguments: arguments(record),
+    /// Adds a record of the sample that is written, whose chain began at `first_boot_ns`.
+    pub(super) fn push_record(
+        &mut self,
+        samples: &mut wire::SampleColumns,
+        record: &Record,
+        first_boot_ns: u64,
+    ) {
+        let after = record.boot_ns.wrapping_sub(first_boot_ns).cast_signed();
+        samples.after_first_ns.push(after);
+        samples.probe.push(self.probe(record.probe));
+        samples.errno.push(u32::from(record.errno));
+        samples.stack_plus_one.push(self.stack_plus_one(record));
+        let place = match arguments(record) {
+            Some(read) => {
+                samples.arguments.push(read);
+                samples.arguments.len()
+            }
+            None => 0,
+        };
+        // The budget of a message keeps this far below 2^32.
+        let place = u32::try_from(place).unwrap_or(u32::MAX);
+        samples.arguments_plus_one.push(place);
+    }
+
+    fn stack_plus_one(&mut self, record: &Record) -> u32 {
+        let frames = record.stack.iter().copied().take_while(|a| *a != 0);
+        let stack: Vec<u64> = frames.collect();
+        if stack.is_empty() {
+            return 0;
         }
+        if let Some(place) = self.stack_places.get(&stack) {
+            return *place;
+        }
+        // Symbols are not looked up on the host.
+        self.stacks.address.extend(&stack);
+        let frames = u32::try_from(stack.len()).unwrap_or(u32::MAX);
+        self.stacks.frames.push(frames);
+        let place = u32::try_from(self.stacks.frames.len()).unwrap_or(u32::MAX);
+        self.stack_places.insert(stack, place);
+        place
     }
 
     pub(super) fn finish(self, snapshot: &mut wire::Snapshot) {
         snapshot.probes = Some(self.probes);
         snapshot.cgroups = Some(self.cgroups);
+        snapshot.stacks = Some(self.stacks).filter(|stacks| !stacks.frames.is_empty());
         snapshot.strings = self.strings.into_texts();
     }
 }

@@ -169,8 +169,11 @@ fn a_message_says_what_went_in() {
         &Counters::default(),
     ));
     insta::assert_debug_snapshot!(expand::chains(&message));
-    assert_eq!(message.samples.len(), 1);
-    assert_eq!(message.samples[0].records.len(), 3);
+    let samples = message.samples.as_ref().unwrap();
+    assert_eq!(samples.records, [3]);
+    // The three records of the first call, each after the call's first.
+    assert_eq!(samples.after_first_ns[0], 0);
+    assert!(samples.after_first_ns.is_sorted());
     assert_eq!(
         (message.interval_start_boot_ns, message.interval_end_boot_ns),
         (50, 1000)
@@ -419,7 +422,7 @@ fn a_flood_of_distinct_failures_fits_the_message_and_is_counted() {
     assert_eq!(kept + left_out, u64::from(tasks));
     assert_eq!(message.chains_left_out, left_out);
     assert!(kept > 1500 && left_out > 0);
-    assert_eq!(message.samples.len(), SAMPLES);
+    assert_eq!(message.samples.as_ref().unwrap().chain.len(), SAMPLES);
 }
 
 #[test]

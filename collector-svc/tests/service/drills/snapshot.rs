@@ -6,8 +6,8 @@ use rdmesh_proto::common::v1::{IdentitySource, Layer, ObjectType, Verb};
 use rdmesh_proto::tracer::v1::record_arguments::Verb as Read;
 use rdmesh_proto::tracer::v1::{
     CgroupColumns, CgroupCounterColumns, ChainColumns, CoSignalColumns, CoSignalKind,
-    CounterColumns, DeviceColumns, ProbeColumns, ProbeCountColumns, Record, RecordArguments,
-    Sample, SignatureColumns, Snapshot, TaskColumns,
+    CounterColumns, DeviceColumns, ProbeColumns, ProbeCountColumns, RecordArguments,
+    SignatureColumns, Snapshot, TaskColumns,
 };
 
 use crate::made::Host;
@@ -225,29 +225,36 @@ impl Building {
         let task = self.task(fail);
         let device = self.device(fail);
         let first = self.end - nanoseconds(fail.seconds_ago);
+        let after = first.wrapping_sub(self.snapshot.interval_start_boot_ns);
         let chains = self.snapshot.chains.as_mut().unwrap();
         let chain = u32::try_from(chains.signature.len()).unwrap();
         chains.signature.push(signature);
         chains.task.push(task);
         chains.device_plus_one.push(device + 1);
         chains.count.push(fail.count);
-        chains.first_boot_ns.push(first);
-        chains.last_boot_ns.push(first + nanoseconds(fail.lasts));
+        chains.first_after_start_ns.push(after.cast_signed());
+        chains.span_ns.push(nanoseconds(fail.lasts));
         chains.marks.push(fail.marks);
         self.count(fail, &probes);
         if let Some((at, read)) = &fail.arguments {
-            let records = (0..fail.steps.len()).map(|step| Record {
-                probe: probes[step],
-                errno: fail.steps[step].3,
-                arguments: (step == *at).then(|| RecordArguments {
-                    verb: Some(read.clone()),
-                }),
-                ..Record::default()
+            let samples = self.snapshot.samples.get_or_insert_default();
+            samples.chain.push(chain);
+            samples
+                .records
+                .push(u32::try_from(fail.steps.len()).unwrap());
+            samples.arguments.push(RecordArguments {
+                verb: Some(read.clone()),
             });
-            self.snapshot.samples.push(Sample {
-                chain,
-                records: records.collect(),
-            });
+            let place = u32::try_from(samples.arguments.len()).unwrap();
+            for (step, probe) in probes.iter().enumerate() {
+                samples.after_first_ns.push(0);
+                samples.probe.push(*probe);
+                samples.errno.push(fail.steps[step].3);
+                samples.stack_plus_one.push(0);
+                samples
+                    .arguments_plus_one
+                    .push(if step == *at { place } else { 0 });
+            }
         }
     }
 

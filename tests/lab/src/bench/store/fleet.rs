@@ -9,7 +9,7 @@ use rdmesh_proto::collector::v1::{Hello, ReportRequest, report_request::Item};
 use rdmesh_proto::common::v1::{AgentKind, ClockPair, IdentitySource, ObjectType, Verb};
 use rdmesh_proto::tracer::v1::{
     CgroupColumns, CgroupCounterColumns, ChainColumns, CounterColumns, DeviceColumns, ProbeColumns,
-    Record, RecordArguments, Sample, SignatureColumns, Snapshot, TaskColumns,
+    RecordArguments, SampleColumns, SignatureColumns, Snapshot, StackColumns, TaskColumns,
 };
 use std::collections::BTreeMap;
 
@@ -234,6 +234,9 @@ struct Building {
     probes: BTreeMap<&'static str, u32>,
     signatures: BTreeMap<usize, u32>,
     counts: BTreeMap<(u32, u32), u64>,
+    samples: SampleColumns,
+    stacks: StackColumns,
+    stack_places: BTreeMap<Vec<u64>, u32>,
     snapshot: Snapshot,
     records: u64,
     rows: u64,
@@ -270,6 +273,9 @@ impl Building {
             probes: BTreeMap::new(),
             signatures: BTreeMap::new(),
             counts: BTreeMap::new(),
+            samples: SampleColumns::default(),
+            stacks: StackColumns::default(),
+            stack_places: BTreeMap::new(),
             snapshot: Snapshot {
                 interval_start_boot_ns: end - INTERVAL_NS,
                 interval_end_boot_ns: end,
@@ -388,17 +394,17 @@ impl Building {
             chains.task.push(index(task));
             chains.device_plus_one.push(index(device) + 1);
             chains.count.push(count);
-            chains.first_boot_ns.push(first);
-            chains.last_boot_ns.push(last);
+            let after = first.wrapping_sub(self.end_ns - INTERVAL_NS);
+            chains.first_after_start_ns.push(after.cast_signed());
+            chains.span_ns.push(last - first);
             chains.marks.push(0);
         }
         for step in kind.steps {
             let probe = self.probe(step, kind.verb);
             *self.counts.entry((probe, step.errno)).or_default() += count;
         }
-        if self.snapshot.samples.len() < SAMPLES {
-            let records = self.sample(kind, first);
-            self.snapshot.samples.push(Sample { chain, records });
+        if self.samples.chain.len() < SAMPLES {
+            self.sample(chain, kind);
         }
         self.records += steps * count;
         self.rows += 1;
@@ -445,25 +451,39 @@ impl Building {
     }
 
     /// The records of one call, innermost first, with stacks as this host's kernel has them.
-    fn sample(&mut self, kind: &'static Kind, first: u64) -> Vec<Record> {
-        let mut at = first;
-        let mut records = Vec::with_capacity(kind.steps.len());
+    fn sample(&mut self, chain: u32, kind: &'static Kind) {
+        let mut after = 0;
+        self.samples.chain.push(chain);
+        self.samples.records.push(index(kind.steps.len()));
         for (depth, step) in kind.steps.iter().enumerate() {
-            let stack = self.stack(kind, depth);
-            let read = (depth == 0).then(|| RecordArguments {
-                verb: Some(arguments(kind.verb, &mut self.numbers)),
-            });
-            records.push(Record {
-                boot_ns: at,
-                probe: self.probe(step, kind.verb),
-                errno: step.errno,
-                stack_symbol: vec![0; stack.len()],
-                stack,
-                arguments: read,
-            });
-            at += 500 + self.numbers.below(4_000);
+            let probe = self.probe(step, kind.verb);
+            let stack = self.stack_place(self.stack(kind, depth));
+            let mut arguments_place = 0;
+            if depth == 0 {
+                let read = arguments(kind.verb, &mut self.numbers);
+                self.samples
+                    .arguments
+                    .push(RecordArguments { verb: Some(read) });
+                arguments_place = index(self.samples.arguments.len());
+            }
+            self.samples.after_first_ns.push(after);
+            self.samples.probe.push(probe);
+            self.samples.errno.push(step.errno);
+            self.samples.stack_plus_one.push(stack + 1);
+            self.samples.arguments_plus_one.push(arguments_place);
+            after += 500 + self.numbers.below(4_000).cast_signed();
         }
-        records
+    }
+
+    fn stack_place(&mut self, stack: Vec<u64>) -> u32 {
+        if let Some(place) = self.stack_places.get(&stack) {
+            return *place;
+        }
+        let place = index(self.stacks.frames.len());
+        self.stacks.frames.push(index(stack.len()));
+        self.stacks.address.extend(&stack);
+        self.stack_places.insert(stack, place);
+        place
     }
 
     /// Return addresses: one for each caller, whose place in the kernel the boot chose.
@@ -505,6 +525,8 @@ impl Building {
             strings: self.texts.texts,
             counters: Some(counters),
             cgroup_counters: Some(of_cgroup),
+            samples: Some(self.samples),
+            stacks: Some(self.stacks),
             ..self.snapshot
         }
     }
