@@ -1,10 +1,12 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+use rdmesh_client::links::TlsSettings;
 use rdmesh_client::moment::{Moment, MomentError, parse_timeout};
 
 use crate::command;
@@ -13,7 +15,8 @@ use crate::exit::CommandError;
 const AFTER_HELP: &str = "\
 Where the collector is, first that says so: --collector, RDMESH_COLLECTOR,
 ~/.config/rdmesh/cli.toml, /etc/rdmesh/cli.toml (collector = \"HOST:PORT\"),
-127.0.0.1:7400.
+127.0.0.1:7400. Your certificate: --tls-ca, --tls-certificate, --tls-key, or RDMESH_TLS_CA,
+RDMESH_TLS_CERTIFICATE, RDMESH_TLS_KEY, or ca, certificate, key in [tls] of those files.
 
 JSON: snake_case names as in the gRPC contract, enums in lower snake case, times
 in RFC 3339 UTC; errors are an object on stderr.
@@ -52,6 +55,22 @@ pub(crate) struct Global {
         help_heading = "Global options"
     )]
     pub(crate) collector: Option<String>,
+    /// Authorities that are believed (PEM); with the two below every link has TLS
+    #[arg(long, global = true, value_name = "FILE", env = "RDMESH_TLS_CA", hide_env = true,
+          value_hint = ValueHint::FilePath, help_heading = "Global options")]
+    tls_ca: Option<PathBuf>,
+    /// Your certificate (PEM), which says who you are
+    #[arg(long, global = true, value_name = "FILE", env = "RDMESH_TLS_CERTIFICATE",
+          hide_env = true, value_hint = ValueHint::FilePath, help_heading = "Global options")]
+    tls_certificate: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, global = true, value_name = "FILE", env = "RDMESH_TLS_KEY", hide_env = true,
+          value_hint = ValueHint::FilePath, help_heading = "Global options")]
+    tls_key: Option<PathBuf>,
+    /// Without a certificate, dial other machines all the same: whoever is on the way can read
+    /// and change what passes
+    #[arg(long, global = true, help_heading = "Global options")]
+    insecure: bool,
     /// How the answer is written: for people, or as one document for programs; diagnose also
     /// writes a report for a ticket (md) or a page (html)
     #[arg(short, long, global = true, value_enum, default_value_t = Form::Text,
@@ -87,6 +106,16 @@ impl Global {
 
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// What flags and environment say of TLS.
+    pub(crate) fn tls(&self) -> TlsSettings {
+        TlsSettings {
+            ca: self.tls_ca.clone(),
+            certificate: self.tls_certificate.clone(),
+            key: self.tls_key.clone(),
+            insecure: self.insecure,
+        }
     }
 }
 
@@ -155,6 +184,9 @@ pub(crate) enum Command {
     Wire(command::wire::WireCommand),
     /// Say what a job's own log tells: each line's class, and which line decides
     ClassifyLog(command::classify_log::ClassifyLogArgs),
+    /// Make a private authority, issue certificates for a site, and show them
+    #[command(subcommand)]
+    Certs(command::certs::CertsCommand),
     /// Write a completion script for a shell
     Completions(command::completions::CompletionsArgs),
 }

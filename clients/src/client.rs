@@ -8,11 +8,13 @@ use rdmesh_proto::collector::v1::job_service_client::JobServiceClient;
 use rdmesh_proto::collector::v1::query_service_client::QueryServiceClient;
 use rdmesh_proto::collector::v1::statistics_service_client::StatisticsServiceClient;
 use rdmesh_proto::collector::v1::wire_service_client::WireServiceClient;
+use rdmesh_tls::Expected;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 use crate::endpoint::CollectorAddress;
-use crate::error::{ClientError, Subject, from_status, innermost};
+use crate::error::{ClientError, Subject, from_status};
+use crate::links::Links;
 
 /// How long the connection may take. A collector in the same site answers in
 /// milliseconds; five seconds outlast two lost SYNs (1 s, then 2 s).
@@ -53,6 +55,17 @@ impl Client {
     /// [`ClientError::Unreachable`] when nothing answers within
     /// [`CONNECT_TIMEOUT`].
     pub async fn connect(address: CollectorAddress) -> Result<Client, ClientError> {
+        Client::connect_over(&Links::default(), address).await
+    }
+
+    /// Connects to a collector, over TLS where the caller has a certificate.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn connect_over(
+        links: &Links,
+        address: CollectorAddress,
+    ) -> Result<Client, ClientError> {
         let unreachable = |reason: String| ClientError::Unreachable {
             address: address.clone(),
             reason,
@@ -63,9 +76,10 @@ impl Client {
             .tcp_nodelay(true)
             .user_agent(concat!("rdmesh-client/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| unreachable(error.to_string()))?;
-        let channel = match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
+        let connecting = links.connect(endpoint, &address.authority, Expected::Collector);
+        let channel = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(Ok(channel)) => channel,
-            Ok(Err(error)) => return Err(unreachable(innermost(&error).to_string())),
+            Ok(Err(why)) => return Err(unreachable(why)),
             Err(_) => {
                 let seconds = CONNECT_TIMEOUT.as_secs();
                 return Err(unreachable(format!("no connection within {seconds} s")));

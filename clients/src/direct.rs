@@ -1,10 +1,11 @@
 //! An agent that is dialled itself, without a collector between.
 
+use rdmesh_tls::Expected;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::client::CONNECT_TIMEOUT;
 use crate::endpoint::{AddressError, AddressSources, UNIX_PREFIX};
-use crate::error::innermost;
+use crate::links::Links;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -16,7 +17,11 @@ pub(crate) enum DialError {
 }
 
 /// Connects to `HOST[:PORT]` or `unix:/PATH`; gives the channel and what was dialled.
-pub(crate) async fn dial(text: &str, port: u16) -> Result<(Channel, String), DialError> {
+pub(crate) async fn dial(
+    links: &Links,
+    text: &str,
+    port: u16,
+) -> Result<(Channel, String), DialError> {
     let sources = AddressSources {
         flag: Some(with_port(text, port)),
         ..AddressSources::default()
@@ -29,9 +34,11 @@ pub(crate) async fn dial(text: &str, port: u16) -> Result<(Channel, String), Dia
     let endpoint = Endpoint::from_shared(address.uri())
         .map_err(|error| unreachable(error.to_string()))?
         .tcp_nodelay(true);
-    match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
-        Ok(Ok(channel)) => Ok((channel, address.authority)),
-        Ok(Err(error)) => Err(unreachable(innermost(&error).to_string())),
+    let expected = Expected::AgentAt(address.authority.clone());
+    let connecting = links.connect(endpoint, &address.authority, expected);
+    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok(channel)) => Ok((channel, address.authority.clone())),
+        Ok(Err(why)) => Err(unreachable(why)),
         Err(_) => Err(unreachable(format!(
             "no connection within {} s",
             CONNECT_TIMEOUT.as_secs()

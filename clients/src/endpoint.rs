@@ -9,6 +9,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
+use crate::links::TlsSettings;
+
 /// The collector's port.
 pub const DEFAULT_PORT: u16 = 7400;
 
@@ -91,6 +93,7 @@ pub struct AddressSources {
 #[serde(deny_unknown_fields)]
 struct CliFile {
     collector: Option<String>,
+    tls: Option<TlsSettings>,
 }
 
 /// The files that are looked at: `$XDG_CONFIG_HOME/rdmesh/cli.toml` or
@@ -122,15 +125,28 @@ impl AddressSources {
             return parse(text, AddressSource::Variable);
         }
         for path in &self.files {
-            if let Some(text) = read_file(path)? {
+            if let Some(text) = read_file(path)?.and_then(|file| file.collector) {
                 return parse(&text, AddressSource::File(path.clone()));
             }
         }
         parse(DEFAULT_ADDRESS, AddressSource::Default)
     }
+
+    /// Section `[tls]` of the first file that has one.
+    ///
+    /// # Errors
+    /// A file cannot be read or has an unknown key.
+    pub fn tls(&self) -> Result<TlsSettings, AddressError> {
+        for path in &self.files {
+            if let Some(tls) = read_file(path)?.and_then(|file| file.tls) {
+                return Ok(tls);
+            }
+        }
+        Ok(TlsSettings::default())
+    }
 }
 
-fn read_file(path: &Path) -> Result<Option<String>, AddressError> {
+fn read_file(path: &Path) -> Result<Option<CliFile>, AddressError> {
     let wrong = |reason: String| AddressError::File {
         path: path.to_owned(),
         reason,
@@ -148,9 +164,8 @@ fn read_file(path: &Path) -> Result<Option<String>, AddressError> {
             text.len()
         )));
     }
-    let file: CliFile =
-        toml::from_str(&text).map_err(|e| wrong(e.to_string().trim().to_owned()))?;
-    Ok(file.collector)
+    let file = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim().to_owned()))?;
+    Ok(Some(file))
 }
 
 fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressError> {
@@ -168,7 +183,9 @@ fn parse(text: &str, source: AddressSource) -> Result<CollectorAddress, AddressE
         });
     }
     if bare.starts_with("https://") {
-        return Err(wrong("this version speaks plain HTTP/2 only"));
+        return Err(wrong(
+            "whether a link has TLS is said by the certificate, not by the address",
+        ));
     }
     let bare = bare
         .strip_prefix("http://")

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use rdmesh_client::ClientError;
+use rdmesh_client::links::LinkError;
 use rdmesh_client::shaper::ShaperError;
 use rdmesh_client::tracer::TracerError;
 use rdmesh_client::wires::WireError;
@@ -42,6 +43,9 @@ pub(crate) enum CommandError {
     Shaper(#[from] ShaperError),
     #[error(transparent)]
     Tracer(#[from] TracerError),
+    /// The caller's certificate cannot be used.
+    #[error("your certificate: {0}")]
+    Links(#[from] LinkError),
     /// Arguments that do not go together.
     #[error("{0}")]
     Usage(String),
@@ -98,7 +102,7 @@ impl CommandError {
             },
             CommandError::Shaper(error) => by_kind(error.kind()),
             CommandError::Tracer(error) => by_kind(error.kind()),
-            CommandError::Usage(_) => Code::Usage,
+            CommandError::Links(_) | CommandError::Usage(_) => Code::Usage,
             CommandError::Input(_) | CommandError::Output(_) | CommandError::Runtime(_) => {
                 Code::Failed
             }
@@ -110,6 +114,7 @@ impl CommandError {
             CommandError::Client(error) => (error.kind(), error.next()),
             CommandError::Shaper(error) => (error.kind(), error.next()),
             CommandError::Tracer(error) => (error.kind(), error.next()),
+            CommandError::Links(_) => ("certificate", String::new()),
             CommandError::Usage(_) => ("usage", String::new()),
             CommandError::Input(_) => ("input", String::new()),
             CommandError::Output(_) => ("output", String::new()),

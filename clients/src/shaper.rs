@@ -9,6 +9,7 @@ use tonic::{Code, Response, Status};
 use crate::direct::{DialError, dial};
 use crate::endpoint::AddressError;
 use crate::error::innermost;
+use crate::links::Links;
 
 /// The shaper's port.
 pub const SHAPER_PORT: u16 = 7402;
@@ -119,7 +120,19 @@ impl ShaperClient {
     /// [`ShaperError::Address`] for a text that is none, [`ShaperError::Unreachable`]
     /// when nothing answers.
     pub async fn connect(text: &str, call_timeout: Duration) -> Result<ShaperClient, ShaperError> {
-        match dial(text, SHAPER_PORT).await {
+        ShaperClient::connect_over(&Links::default(), text, call_timeout).await
+    }
+
+    /// The same over TLS, where the caller has a certificate.
+    ///
+    /// # Errors
+    /// As [`ShaperClient::connect`].
+    pub async fn connect_over(
+        links: &Links,
+        text: &str,
+        call_timeout: Duration,
+    ) -> Result<ShaperClient, ShaperError> {
+        match dial(links, text, SHAPER_PORT).await {
             Ok((channel, address)) => Ok(ShaperClient {
                 channel,
                 address,

@@ -13,6 +13,7 @@ use crate::client::{Client, MAX_ANSWER_BYTES};
 use crate::direct::{DialError, dial};
 use crate::endpoint::AddressError;
 use crate::error::{ClientError, innermost};
+use crate::links::Links;
 use crate::model::agent::AgentKind;
 
 /// The tracer's port.
@@ -182,7 +183,19 @@ impl TracerClient {
     /// [`TracerError::Address`] for a text that is none, [`TracerError::Unreachable`]
     /// when nothing answers.
     pub async fn connect(text: &str, call_timeout: Duration) -> Result<TracerClient, TracerError> {
-        match dial(text, TRACER_PORT).await {
+        TracerClient::connect_over(&Links::default(), text, call_timeout).await
+    }
+
+    /// The same over TLS, where the caller has a certificate.
+    ///
+    /// # Errors
+    /// As [`TracerClient::connect`].
+    pub async fn connect_over(
+        links: &Links,
+        text: &str,
+        call_timeout: Duration,
+    ) -> Result<TracerClient, TracerError> {
+        match dial(links, text, TRACER_PORT).await {
             Ok((channel, address)) => Ok(TracerClient {
                 channel,
                 address,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rdmesh_services::config::{Check, Invalid, SecretUrl, ServiceConfig, Validate};
 use rdmesh_services::server::ServerConfig;
 use rdmesh_services::telemetry::TelemetryConfig;
+use rdmesh_services::tls::{TlsConfig, check_links};
 use rdmesh_store::{Keep, StoreOptions};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,8 @@ pub const DEFAULT_PORT: u16 = 7400;
 pub struct CollectorConfig {
     /// Where it listens.
     pub server: ServerConfig,
+    /// Certificates, for agents and clients, and for dialling shapers.
+    pub tls: TlsConfig,
     /// Where it stores.
     pub database: DatabaseConfig,
     /// How it takes what agents report.
@@ -35,6 +38,7 @@ impl Default for CollectorConfig {
     fn default() -> Self {
         Self {
             server: ServerConfig::at(DEFAULT_PORT),
+            tls: TlsConfig::default(),
             database: DatabaseConfig::default(),
             ingest: IngestConfig::default(),
             diagnosis: DiagnosisConfig::default(),
@@ -52,6 +56,7 @@ impl ServiceConfig for CollectorConfig {
 impl Validate for CollectorConfig {
     fn validate(&self) -> Result<(), Invalid> {
         Check::section("server", &self.server)?;
+        check_links(&self.tls, &self.server)?;
         Check::section("database", &self.database)?;
         Check::section("ingest", &self.ingest)?;
         Check::section("diagnosis", &self.diagnosis)?;

@@ -9,6 +9,7 @@ use rdmesh_proto::collector::v1::{
     PlaceJobResponse, Placement, StartJobRequest, StartJobResponse, SubmitJobLogRequest,
     SubmitJobLogResponse,
 };
+use rdmesh_services::server::Caller;
 use rdmesh_store::Store;
 use rdmesh_store::jobs::{
     Attempt, AttemptKey, End, JobCursor, JobFilter, Placement as StoredPlacement, Start,
@@ -19,7 +20,7 @@ use crate::attempt::{self, BadRequest};
 use crate::backing::Backing;
 use crate::logs::{Intake, kept};
 use crate::query::page;
-use crate::{names, status, times};
+use crate::{names, rights, status, times};
 
 /// Hosts of one attempt: larger than any cluster of today by ten.
 const PLACEMENTS_MAX: usize = 200_000;
@@ -287,9 +288,12 @@ impl JobService for Jobs {
         &self,
         request: Request<StartJobRequest>,
     ) -> Result<Response<StartJobResponse>, Status> {
-        let ValidStart(start) =
+        let caller = Caller::of(&request);
+        let ValidStart(mut start) =
             ValidStart::try_from(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
+        start.scheduler = rights::as_scheduler(&caller, start.scheduler)?;
         let store = self.backing.store()?;
+        rights::changes_job(&caller, store, &start.attempt).await?;
         let now = self.backing.now();
         store
             .start_job(&start, now)
@@ -303,11 +307,13 @@ impl JobService for Jobs {
         &self,
         request: Request<PlaceJobRequest>,
     ) -> Result<Response<PlaceJobResponse>, Status> {
+        let caller = Caller::of(&request);
         let request = request.into_inner();
         let key = attempt::attempt(request.attempt.as_ref());
         let key = key.map_err(|e| status::from_bad_request(&e))?;
         let places = placements(&request.placements).map_err(|e| status::from_bad_request(&e))?;
         let store = self.backing.store()?;
+        rights::changes_job(&caller, store, &key).await?;
         let now = self.backing.now();
         store
             .place_job(&key, &places, now)
@@ -324,6 +330,7 @@ impl JobService for Jobs {
         let ValidEnd(end) =
             ValidEnd::try_from(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
         let store = self.backing.store()?;
+        rights::changes_job(&Caller::of(&request), store, &end.attempt).await?;
         let now = self.backing.now();
         store
             .end_job(&end, now)
@@ -353,7 +360,8 @@ impl JobService for Jobs {
         &self,
         request: Request<Streaming<SubmitJobLogRequest>>,
     ) -> Result<Response<SubmitJobLogResponse>, Status> {
-        let taken = self.intake.take(request.into_inner()).await?;
+        let caller = Caller::of(&request);
+        let taken = self.intake.take(&caller, request.into_inner()).await?;
         Ok(Response::new(taken))
     }
 

@@ -16,6 +16,7 @@
 //! | [`wires`] | the fleet's shaped wires, and what their shapers are told |
 //! | [`diagnosis`] | rules: evidence in, verdict out; no clock, no I/O |
 //! | [`site`] | what a site says for itself: teams, rules for logs |
+//! | `rights` | what a caller may do beyond its role: own hosts, own jobs, their wires |
 //! | [`upkeep`] | migration, partitions, retention, health |
 //! | [`service`] | all of it put together |
 
@@ -34,6 +35,7 @@ mod logs;
 mod metrics;
 mod names;
 pub mod query;
+mod rights;
 pub mod service;
 pub mod site;
 mod status;

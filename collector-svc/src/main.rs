@@ -14,6 +14,7 @@ use rdmesh_services::config::{self, ConfigArgs, ConfigError, Flag, Loaded};
 use rdmesh_services::server::ServerError;
 use rdmesh_services::shutdown::Signals;
 use rdmesh_services::telemetry::{self, Resource, TelemetryError};
+use rdmesh_services::tls::{Tls, TlsError};
 use rdmesh_services::{VERSION, host};
 use rdmesh_store::StoreError;
 use time::OffsetDateTime;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
 fn exit_code(error: &anyhow::Error) -> u8 {
     let configuration = error.is::<ConfigError>()
         || error.is::<TelemetryError>()
+        || error.is::<TlsError>()
         || matches!(
             error.downcast_ref(),
             Some(CollectorError::Store(StoreError::Url(_)))
@@ -107,8 +109,10 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
 
 async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let mut signals = Signals::install().context("cannot listen for signals")?;
-    let listener = service::bind(config).await?;
-    let collector = Collector::new(config, OffsetDateTime::now_utc)?;
+    let tls = Tls::open(&config.tls)?;
+    tls.keep_fresh();
+    let listener = service::bind(config, &tls).await?;
+    let collector = Collector::with(config, &tls, OffsetDateTime::now_utc)?;
     collector.serve(listener, signals.received()).await?;
     tracing::info!("ended");
     Ok(())

@@ -14,6 +14,7 @@ use rdmesh_proto::collector::v1::wire_service_server::WireServiceServer;
 use rdmesh_services::limited;
 use rdmesh_services::server::{self, Listener, Server, ServerError};
 use rdmesh_services::shutdown::Budget;
+use rdmesh_services::tls::Tls;
 use rdmesh_store::{Store, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -30,7 +31,7 @@ use crate::logs::Intake;
 use crate::query::{Queries, Statistics};
 use crate::site::{self, Site, SiteError};
 use crate::upkeep::Upkeep;
-use crate::wires::{WireFigures, Wires};
+use crate::wires::{Dialer, WireFigures, Wires};
 
 /// Why the collector ended before it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +69,18 @@ impl Collector {
         config: &CollectorConfig,
         now: fn() -> OffsetDateTime,
     ) -> Result<Self, CollectorError> {
+        Self::with(config, &Tls::default(), now)
+    }
+
+    /// [`Collector::new`], with `tls` for the shapers that it dials.
+    ///
+    /// # Errors
+    /// As [`Collector::new`].
+    pub fn with(
+        config: &CollectorConfig,
+        tls: &Tls,
+        now: fn() -> OffsetDateTime,
+    ) -> Result<Self, CollectorError> {
         let store = Store::new(&config.database.options())?;
         let (ready, is_ready) = watch::channel(false);
         let writers = usize::try_from(config.ingest.writers).unwrap_or(1);
@@ -89,6 +102,8 @@ impl Collector {
         let classifier = Arc::new(Classifier::new(site::log_rules(&config.diagnosis)?));
         let backing = Backing::new(store.clone(), is_ready, now).with_site(site.clone());
         let mut server = Server::new();
+        server.limit(config.server.limits());
+        let shapers = Dialer::new(tls.clone(), config.tls.insecure_dial);
         let ending = server.ending();
         let ingest = Ingest::new(backing.clone(), queue, ending.clone());
         server
@@ -111,6 +126,7 @@ impl Collector {
             ))))
             .add(limited!(WireServiceServer::new(Wires::new(
                 backing,
+                shapers,
                 ending.clone()
             ))));
         let upkeep = Upkeep {
@@ -196,6 +212,6 @@ fn pace(config: &IngestConfig) -> WriterPace {
 ///
 /// # Errors
 /// When the address is not allowed or taken.
-pub async fn bind(config: &CollectorConfig) -> Result<Listener, CollectorError> {
-    Ok(server::bind(&config.server).await?)
+pub async fn bind(config: &CollectorConfig, tls: &Tls) -> Result<Listener, CollectorError> {
+    Ok(server::bind_with(&config.server, tls).await?)
 }

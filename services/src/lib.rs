@@ -10,6 +10,7 @@
 //! | [`telemetry`] | logs, OTLP metrics, the process's own cost |
 //! | [`server`] | a tonic server with health, reflection and limits |
 //! | [`shutdown`] | signals and the sequence in which a service ends |
+//! | [`tls`] | certificates of a service, kept fresh; what is allowed without |
 //! | [`uplink`] | the agents' ingest client |
 //! | [`host`] | host name, boot id, clock pair |
 //! | [`causes`] | an error and its causes as one line |
@@ -21,6 +22,7 @@ pub mod host;
 pub mod server;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tls;
 pub mod uplink;
 
 /// The version of this build, as `Hello`, `--version` and `service.version` tell it.

@@ -153,9 +153,10 @@ fn a_section_keeps_the_defaults_of_its_service_for_what_it_does_not_set() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:7401");
     assert_eq!(config.server.grace_seconds, 3);
     let open = ["server.listen=0.0.0.0:7401"];
-    let message = load_from::<Service>(&args(None, &open), &[], [])
-        .unwrap_err()
-        .to_string();
+    let config: Service = load_from(&args(None, &open), &[], []).unwrap();
+    assert!(config.server.allows_listen(true).is_ok(), "over TLS");
+    let refused = config.server.allows_listen(false).unwrap_err();
+    let message = refused.within("server").to_string();
     assert!(
         message.contains("`server.listen` is 0.0.0.0:7401"),
         "{message}"

@@ -60,9 +60,9 @@ impl Cli {
         let before = self.config;
         let name = match self.command {
             None => return Ok(Command::Run(before)),
-            Some(Command::Run(behind)) => return Ok(Command::Run(both(before, behind))),
-            Some(Command::Check(behind)) => return Ok(Command::Check(both(before, behind))),
-            Some(tool) if is_empty(&before) => return Ok(tool),
+            Some(Command::Run(behind)) => return Ok(Command::Run(before.followed_by(behind))),
+            Some(Command::Check(behind)) => return Ok(Command::Check(before.followed_by(behind))),
+            Some(tool) if before.is_empty() => return Ok(tool),
             Some(Command::Replay(_)) => "replay",
             Some(Command::Inspect(_)) => "inspect",
             Some(Command::Bench { .. }) => "bench",
@@ -77,26 +77,6 @@ impl Cli {
     fn command_factory() -> clap::Command {
         <Self as CommandFactory>::command()
     }
-}
-
-fn both(before: ConfigArgs, behind: ConfigArgs) -> ConfigArgs {
-    ConfigArgs {
-        config: behind.config.or(before.config),
-        // Of two that set the same, the later one is in force.
-        set: [before.set, behind.set].concat(),
-        print_config: before.print_config || behind.print_config,
-        check_config: before.check_config || behind.check_config,
-    }
-}
-
-fn is_empty(args: &ConfigArgs) -> bool {
-    let ConfigArgs {
-        config,
-        set,
-        print_config,
-        check_config,
-    } = args;
-    config.is_none() && set.is_empty() && !print_config && !check_config
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use rdmesh_services::config::{ConfigArgs, ConfigError, Loaded, load};
 use rdmesh_services::server::ServerError;
 use rdmesh_services::shutdown::Signals;
 use rdmesh_services::telemetry::{self, FLUSH_WITHIN, Resource, TelemetryError};
+use rdmesh_services::tls::{Tls, TlsError};
 use rdmesh_services::uplink::{Identity, Spool, Surroundings, Uplink};
 use rdmesh_services::{host, server};
 use rdmesh_shaper::cli::{Cli, Command};
@@ -38,7 +39,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Some(StartError::NoWires | StartError::NoName(_) | StartError::Config(_))
     );
     let server = matches!(error.downcast_ref(), Some(ServerError::Insecure { .. }));
-    let read = error.is::<ConfigError>() || error.is::<TelemetryError>();
+    let read = error.is::<ConfigError>() || error.is::<TelemetryError>() || error.is::<TlsError>();
     if start || server || read { 2 } else { 1 }
 }
 
@@ -83,7 +84,8 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let listener = runtime.block_on(server::bind(&config.server))?;
+    let tls = Tls::open(&config.tls)?;
+    let listener = runtime.block_on(server::bind_with(&config.server, &tls))?;
     let advertised = Advertised::new(&config.advertise, listener.local_address()?, &name);
     let path = start::start_data_path(&config, &prepared.control)?;
     let (ledger, _locks) = start::begin(prepared, &path, SystemTime::now());
@@ -92,9 +94,10 @@ fn run_service(args: &ConfigArgs) -> anyhow::Result<()> {
 
     let served = runtime.block_on(async {
         let mut signals = Signals::install()?;
+        tls.keep_fresh();
         let surroundings = Surroundings {
             spool,
-            ..advertised.surroundings(&config.uplink)
+            ..advertised.surroundings(&config.uplink, &tls)
         };
         let uplink = Uplink::start_in(surroundings, &config.uplink, move || {
             let mut hello = identity.hello();

@@ -66,14 +66,7 @@ impl Cli {
     /// # Errors
     /// A configuration is given to a command that reads none.
     pub fn check(&self) -> Result<(), clap::Error> {
-        let ConfigArgs {
-            config,
-            set,
-            print_config,
-            check_config,
-        } = &self.config;
-        let given = config.is_some() || !set.is_empty() || *print_config || *check_config;
-        if given && matches!(self.command, Some(Command::Select { .. })) {
+        if !self.config.is_empty() && matches!(self.command, Some(Command::Select { .. })) {
             let message = "`select` reads no configuration: leave out --config, --set, \
                            --print-config and --check-config";
             return Err(Self::command().error(ErrorKind::ArgumentConflict, message));
@@ -86,12 +79,15 @@ impl Cli {
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Trace and report to the collector (the default)
-    Run,
+    Run(ConfigArgs),
     /// Attach to the running kernel, print which probes serve, and let go
     Probes {
         /// How to print
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
+        /// Configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
     },
     /// Attach to the running kernel and print each failure until interrupted
     Watch {
@@ -104,6 +100,9 @@ pub enum Command {
         /// Each record as the kernel gives it, before records become failures
         #[arg(long, conflicts_with_all = ["output", "expected"])]
         records: bool,
+        /// Configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
     },
     /// Have the tracer of this host take its probes off a module, or off all, so
     /// that a driver can be reloaded
@@ -111,6 +110,9 @@ pub enum Command {
         /// Kernel module, such as mlx5_ib; all when none is named, or `all`
         #[arg(value_parser = module_name)]
         module: Option<String>,
+        /// Configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
     },
     /// Have the tracer of this host put its probes on again, also after its budget
     /// was passed
@@ -118,6 +120,9 @@ pub enum Command {
         /// Kernel module; all when none is named, or `all`
         #[arg(value_parser = module_name)]
         module: Option<String>,
+        /// Configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
     },
     /// For the bench: put one program on one function and hold it until a signal
     /// ends this program
@@ -151,6 +156,22 @@ pub enum Output {
 }
 
 impl Cli {
+    /// Options of the configuration, from before the command and behind it.
+    #[must_use]
+    pub fn configuration(&self) -> ConfigArgs {
+        let before = self.config.clone();
+        match &self.command {
+            Some(
+                Command::Run(behind)
+                | Command::Probes { config: behind, .. }
+                | Command::Watch { config: behind, .. }
+                | Command::Detach { config: behind, .. }
+                | Command::Attach { config: behind, .. },
+            ) => before.followed_by(behind.clone()),
+            Some(Command::Select { .. } | Command::Price { .. }) | None => before,
+        }
+    }
+
     /// The named flags as options of the configuration.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
@@ -180,10 +201,13 @@ mod tests {
     #[test]
     fn no_name_of_a_module_is_every_module_and_an_empty_one_is_a_mistake() {
         let module = |args: &[&str]| Cli::try_parse_from(args).map(|cli| cli.command);
-        let all = Some(Command::Detach { module: None });
+        let detach = |module| {
+            let config = ConfigArgs::default();
+            Some(Command::Detach { module, config })
+        };
+        let all = detach(None);
         assert_eq!(module(&["tracer-svc", "detach"]).unwrap(), all);
-        let named = Some("mlx5_ib".to_owned());
-        let named = Some(Command::Detach { module: named });
+        let named = detach(Some("mlx5_ib".to_owned()));
         assert_eq!(module(&["tracer-svc", "detach", "mlx5-ib"]).unwrap(), named);
         for order in ["detach", "attach"] {
             let error = module(&["tracer-svc", order, ""]).unwrap_err();
@@ -203,18 +227,20 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.exit_code(), 2);
-        // Behind the command as before it.
-        assert!(check(&["tracer-svc", "select", "d", "--config", "/c"]).is_err());
+        assert!(Cli::try_parse_from(["tracer-svc", "select", "d", "--config", "/c"]).is_err());
         assert!(check(&["tracer-svc", "select", "d"]).is_ok());
         assert!(check(&["tracer-svc", "--set", "host=a", "probes"]).is_ok());
     }
 
     #[test]
     fn options_of_the_configuration_may_stand_behind_the_command() {
-        let args = ["tracer-svc", "run", "--set", "host=a", "--check-config"];
-        let config = Cli::parse_from(args).config;
-        assert_eq!(config.set, ["host=a".parse().unwrap()]);
-        assert!(config.check_config);
+        for command in ["run", "probes", "watch", "detach", "attach"] {
+            let args = ["tracer-svc", "--set", "host=a", command, "--set", "host=b"];
+            let config = Cli::parse_from(args).configuration();
+            // The later one is in force.
+            let both = ["host=a", "host=b"].map(|flag| flag.parse().unwrap());
+            assert_eq!(config.set, both, "{command}");
+        }
     }
 
     #[test]

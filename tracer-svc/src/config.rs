@@ -7,6 +7,7 @@ use rdmesh_services::config::{Check, Invalid, ServiceConfig, Validate};
 use rdmesh_services::host::host_name;
 use rdmesh_services::server::{ListenAddress, ServerConfig};
 use rdmesh_services::telemetry::TelemetryConfig;
+use rdmesh_services::tls::{TlsConfig, check_links};
 use rdmesh_services::uplink::UplinkConfig;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -44,6 +45,8 @@ pub struct TracerConfig {
     /// The tracer's own service.
     #[serde(deserialize_with = "server_at_our_port")]
     pub server: ServerConfig,
+    /// Certificates, for the service and on the way to the collector.
+    pub tls: TlsConfig,
     /// Logs and metrics.
     pub telemetry: TelemetryConfig,
 }
@@ -143,6 +146,7 @@ impl Default for TracerConfig {
             baseline: BaselineConfig::default(),
             uplink: UplinkConfig::default(),
             server: ServerConfig::at(PORT),
+            tls: TlsConfig::default(),
             telemetry: TelemetryConfig::default(),
         }
     }
@@ -196,6 +200,13 @@ impl Validate for TracerConfig {
         self.baseline.validate().map_err(|e| e.within("baseline"))?;
         self.uplink.validate().map_err(|e| e.within("uplink"))?;
         self.server.validate().map_err(|e| e.within("server"))?;
+        check_links(&self.tls, &self.server)?;
+        let collector = &self.uplink.collector;
+        self.tls.allows_dial(
+            "uplink.collector",
+            &collector.to_string(),
+            collector.is_local(),
+        )?;
         self.telemetry.validate().map_err(|e| e.within("telemetry"))
     }
 }

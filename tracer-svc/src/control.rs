@@ -8,6 +8,7 @@ use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest};
 use rdmesh_services::causes::with_causes;
 use rdmesh_services::server::ListenAddress;
+use rdmesh_services::tls::{Expected, Tls};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
@@ -66,13 +67,14 @@ fn dialled(listen: &ListenAddress) -> String {
 ///
 /// # Errors
 /// [`ControlError`].
-pub async fn order(listen: &ListenAddress, wish: Wish) -> Result<String, ControlError> {
-    order_within(LIMIT, listen, wish).await
+pub async fn order(listen: &ListenAddress, tls: &Tls, wish: Wish) -> Result<String, ControlError> {
+    order_within(LIMIT, listen, tls, wish).await
 }
 
 async fn order_within(
     limit: Duration,
     listen: &ListenAddress,
+    tls: &Tls,
     wish: Wish,
 ) -> Result<String, ControlError> {
     let address = dialled(listen);
@@ -80,13 +82,21 @@ async fn order_within(
         address: address.clone(),
         error: with_causes(&error),
     };
-    let channel = Endpoint::from_shared(address.clone())
+    let endpoint = Endpoint::from_shared(address.clone())
         .map_err(unreachable)?
         .timeout(limit)
-        .connect_timeout(CONNECT_LIMIT)
-        .connect()
-        .await
-        .map_err(unreachable)?;
+        .connect_timeout(CONNECT_LIMIT);
+    let channel = match address.strip_prefix("http://") {
+        // A Unix socket has no TLS.
+        None => endpoint.connect().await,
+        Some(at) => {
+            // The service has this very certificate.
+            let own = tls.live().map(|live| live.identity().name);
+            let expected = Expected::AgentOf(own.unwrap_or_default());
+            tls.connect_by_name(endpoint, at, expected).await
+        }
+    }
+    .map_err(unreachable)?;
     let mut tracer = TracerServiceClient::new(channel);
     let refused = |status: tonic::Status| match status.code() {
         // Those that the tracer gives.
@@ -159,7 +169,9 @@ mod tests {
     #[tokio::test]
     async fn without_a_tracer_the_address_is_told() {
         let listen = "127.0.0.1:1".parse().unwrap();
-        let error = order(&listen, Wish::Attach(None)).await.unwrap_err();
+        let error = order(&listen, &Tls::default(), Wish::Attach(None))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("http://127.0.0.1:1"), "{error}");
     }
     /// What a tracer's user is told by whoever listens behind `socket`, or by nobody.
@@ -169,8 +181,8 @@ mod tests {
             .build()
             .unwrap();
         let wish = Wish::Detach(None);
-        let listen = listen.parse().unwrap();
-        let answer = order_within(Duration::from_millis(300), &listen, wish);
+        let (listen, tls) = (listen.parse().unwrap(), Tls::default());
+        let answer = order_within(Duration::from_millis(300), &listen, &tls, wish);
         runtime.block_on(answer).unwrap_err().to_string()
     }
 

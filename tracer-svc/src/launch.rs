@@ -15,7 +15,8 @@ use rdmesh_services::limited;
 use rdmesh_services::server::{self, ListenAddress, Listener, Server, ServerError};
 use rdmesh_services::shutdown::{Closing, Signals, channel};
 use rdmesh_services::telemetry::{Resource, TelemetryError};
-use rdmesh_services::uplink::{self, Identity, Item, PlainDialer, Spool, SpoolError, Uplink};
+use rdmesh_services::tls::{Tls, TlsError};
+use rdmesh_services::uplink::{self, CollectorDialer, Identity, Item, Spool, SpoolError, Uplink};
 
 use crate::automatic::{Keeper, Offers, Pace, Surroundings, offers};
 use crate::catalogue::{Catalogue, CatalogueError, ExpectedRules};
@@ -59,6 +60,9 @@ pub enum LaunchError {
     /// The service cannot be served.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Logs or metrics cannot be set up.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
@@ -98,7 +102,10 @@ impl LaunchError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Telemetry(_) | Self::Host(HostError::Name { .. }) => 2,
+            Self::Config(_)
+            | Self::Telemetry(_)
+            | Self::Tls(_)
+            | Self::Host(HostError::Name { .. }) => 2,
             Self::Load(error) | Self::Inspect(InspectError::Load(error)) => error.exit_code(),
             Self::Unread => 0,
             _ => 1,
@@ -232,6 +239,7 @@ fn process_ns() -> u64 {
 pub async fn serve<K: Kernel + 'static>(
     config: TracerConfig,
     identity: Identity,
+    tls: Tls,
     listener: Listener,
     kernel: K,
     mut signals: Signals,
@@ -241,17 +249,27 @@ pub async fn serve<K: Kernel + 'static>(
     settings
         .figures
         .register(&opentelemetry::global::meter("rdmesh.tracer"));
+    tls.keep_fresh();
     let mut server = Server::new();
+    server
+        .limit(config.server.limits())
+        .speaks_for(&identity.host);
     let (orders_in, orders_out) = orders();
     let shelf = Shelf::at(&config.baseline.directory);
     let windows = Windows::new(LiveField, shelf, server.ending());
     if config.baseline.automatic {
         let figures = settings.figures.clone();
-        settings.offers = automatic(&config, &identity, &windows, figures, server.ending());
+        settings.offers = automatic(
+            (&config, &tls),
+            &identity,
+            &windows,
+            figures,
+            server.ending(),
+        );
     }
     let around = uplink::Surroundings {
         spool,
-        ..uplink::Surroundings::real(&config.uplink)
+        ..uplink::Surroundings::over(&config.uplink, &tls)
     };
     let uplink = Uplink::start_in(around, &config.uplink, move || identity.hello());
     let service = TracerGrpc::new(
@@ -294,7 +312,7 @@ pub async fn serve<K: Kernel + 'static>(
 
 /// Starts automatic mode beside the tracing; it ends by `ending`.
 fn automatic(
-    config: &TracerConfig,
+    (config, tls): (&TracerConfig, &Tls),
     identity: &Identity,
     windows: &Windows,
     figures: Figures,
@@ -304,7 +322,9 @@ fn automatic(
     let around = Surroundings {
         host: identity.host.clone(),
         run_id: identity.run_id.clone(),
-        collector: Box::new(PlainDialer::new(config.uplink.collector.clone())),
+        collector: Box::new(
+            CollectorDialer::new(config.uplink.collector.clone()).secured(tls.clone()),
+        ),
         drivers: Box::new(move || watchable(figures.probe_report())),
         ending,
         pace: Pace::of_host(&identity.host),
@@ -328,15 +348,16 @@ fn watchable(report: ProbeReport) -> Vec<String> {
 /// # Errors
 /// No tracer answers, it refuses, or standard output is closed.
 pub async fn order(config: &TracerConfig, wish: Wish) -> Result<(), LaunchError> {
-    print(&control::order(&config.server.listen, wish).await?)
+    let tls = Tls::open(&config.tls)?;
+    print(&control::order(&config.server.listen, &tls, wish).await?)
 }
 
 /// Binds the tracer's own service.
 ///
 /// # Errors
 /// The address is taken or not allowed.
-pub async fn bind(config: &TracerConfig) -> Result<Listener, LaunchError> {
-    Ok(server::bind(&config.server).await?)
+pub async fn bind(config: &TracerConfig, tls: &Tls) -> Result<Listener, LaunchError> {
+    Ok(server::bind_with(&config.server, tls).await?)
 }
 
 /// Prints which probes serve on the running kernel.

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rdmesh_services::causes::with_causes;
-use rdmesh_services::config::{self, Loaded};
+use rdmesh_services::config::{self, ConfigArgs, Loaded};
 use rdmesh_services::telemetry;
+use rdmesh_services::tls::Tls;
 use rdmesh_tracer::cli::{Cli, Command, Output};
 use rdmesh_tracer::config::TracerConfig;
 use rdmesh_tracer::launch::{self, LaunchError};
@@ -72,17 +73,21 @@ fn select(from: &SelectArgs, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 fn with_configuration(cli: &Cli) -> anyhow::Result<()> {
-    let loaded = config::load(&cli.config, &cli.flags()).map_err(LaunchError::from)?;
+    let loaded = config::load(&cli.configuration(), &cli.flags()).map_err(LaunchError::from)?;
     let Loaded::Run(config) = loaded else {
         return Ok(());
     };
-    match cli.command.clone().unwrap_or(Command::Run) {
+    match cli
+        .command
+        .clone()
+        .unwrap_or(Command::Run(ConfigArgs::default()))
+    {
         // Done before: they read no configuration.
         Command::Select { .. } | Command::Price { .. } => Ok(()),
-        Command::Run => run(config),
-        Command::Detach { module } => order(&config, Wish::Detach(module.filter(not_all))),
-        Command::Attach { module } => order(&config, Wish::Attach(module.filter(not_all))),
-        Command::Probes { output } => {
+        Command::Run(_) => run(config),
+        Command::Detach { module, .. } => order(&config, Wish::Detach(module.filter(not_all))),
+        Command::Attach { module, .. } => order(&config, Wish::Attach(module.filter(not_all))),
+        Command::Probes { output, .. } => {
             let kernel = launch::attach(&config.options())?;
             Ok(launch::print_probes(kernel, output)?)
         }
@@ -113,11 +118,14 @@ fn run(config: TracerConfig) -> anyhow::Result<()> {
         .map_err(LaunchError::from)?;
     let runtime = launch::runtime()?;
     let signals = launch::signals(&runtime)?;
-    let listener = runtime.block_on(launch::bind(&config))?;
+    let tls = Tls::open(&config.tls).map_err(LaunchError::from)?;
+    let listener = runtime.block_on(launch::bind(&config, &tls))?;
     // Attaching blocks for up to seconds: before anything is served, and outside
     // of the event loop.
     let kernel = launch::attach(&config.options())?;
-    runtime.block_on(launch::serve(config, identity, listener, kernel, signals))?;
+    runtime.block_on(launch::serve(
+        config, identity, tls, listener, kernel, signals,
+    ))?;
     drop(telemetry);
     Ok(())
 }

@@ -127,7 +127,8 @@ pub(crate) async fn run(
         BaselineCommand::Show(args) => &args.host,
         BaselineCommand::Diff(args) => &args.host,
     };
-    let client = TracerClient::connect(&host.host, global.timeout()).await?;
+    let client =
+        TracerClient::connect_over(&super::links(global)?, &host.host, global.timeout()).await?;
     match command {
         BaselineCommand::Record(args) => record(args, &client, output).await,
         BaselineCommand::Show(args) => show(args, &client, output).await,

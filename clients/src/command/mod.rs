@@ -2,6 +2,7 @@
 
 pub(crate) mod advise_retry;
 pub(crate) mod baseline;
+pub(crate) mod certs;
 pub(crate) mod classify_log;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
@@ -21,7 +22,7 @@ mod wire_watch;
 use std::path::PathBuf;
 
 use rdmesh_client::endpoint::{AddressSources, VARIABLE, default_files};
-use rdmesh_client::{Client, ClientError};
+use rdmesh_client::{Client, ClientError, Links};
 
 use crate::args::{Cli, Command, Global};
 use crate::exit::{Code, CommandError};
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
     match &cli.command {
         Command::Completions(args) => return completions::run(args, output),
         Command::ClassifyLog(args) => return classify_log::run(args, output),
+        Command::Certs(command) => return certs::run(command, output),
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -80,18 +82,30 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Wire(command) => wire::run(command, &cli.global, output).await,
             Command::Baseline(command) => baseline::run(command, &cli.global, output).await,
             Command::ClassifyLog(args) => classify_log::run(args, output),
+            Command::Certs(command) => certs::run(command, output),
             Command::Completions(args) => completions::run(args, output),
         }
     })
 }
 
-async fn connect(global: &Global) -> Result<Client, ClientError> {
+async fn connect(global: &Global) -> Result<Client, CommandError> {
+    let links = links(global)?;
+    let address = sources(global).resolve().map_err(ClientError::from)?;
+    let client = Client::connect_over(&links, address).await?;
+    Ok(client.with_call_timeout(global.timeout()))
+}
+
+/// The caller's certificate: flags, environment, file.
+fn links(global: &Global) -> Result<Links, CommandError> {
+    let of_file = sources(global).tls().map_err(ClientError::from)?;
+    Ok(Links::open(global.tls().over(of_file))?)
+}
+
+fn sources(global: &Global) -> AddressSources {
     let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let sources = AddressSources {
+    AddressSources {
         flag: global.collector.clone(),
         variable: std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()),
         files: default_files(path("XDG_CONFIG_HOME"), path("HOME")),
-    };
-    let client = Client::connect(sources.resolve()?).await?;
-    Ok(client.with_call_timeout(global.timeout()))
+    }
 }

@@ -77,7 +77,8 @@ pub(crate) async fn run(
         (Some(address), None) => address.clone(),
         (None, _) => address_of(&super::connect(global).await?, &args.host).await?,
     };
-    let tracer = TracerClient::connect(&address, global.timeout()).await?;
+    let tracer =
+        TracerClient::connect_over(&super::links(global)?, &address, global.timeout()).await?;
     let done = tracer.order(&args.host, &order).await?;
     output.answer(&done, render::probes::done)?;
     Ok(Code::Answered)

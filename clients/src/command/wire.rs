@@ -229,7 +229,8 @@ pub(super) async fn source(at: &At, global: &Global) -> Result<Wires, CommandErr
             "--collector and --shaper both say whom to ask; give one".to_owned(),
         )),
         Some(text) => {
-            let client = ShaperClient::connect(text, global.timeout()).await?;
+            let client =
+                ShaperClient::connect_over(&super::links(global)?, text, global.timeout()).await?;
             Ok(Wires::Shaper(client))
         }
     }

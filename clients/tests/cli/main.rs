@@ -5,6 +5,7 @@
 
 mod answers;
 mod baseline;
+mod certs;
 mod classify_log;
 mod fake;
 mod fake_answers;

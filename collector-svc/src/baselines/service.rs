@@ -5,6 +5,7 @@ use rdmesh_proto::collector::v1::lease_window_response::Answer;
 use rdmesh_proto::collector::v1::{
     FinishWindowRequest, FinishWindowResponse, LeaseWindowRequest, LeaseWindowResponse,
 };
+use rdmesh_services::server::Caller;
 use rdmesh_store::baselines::LeaseBounds;
 use time::Duration;
 use tonic::{Request, Response, Status};
@@ -40,6 +41,7 @@ impl BaselineService for Baselines {
         request: Request<LeaseWindowRequest>,
     ) -> Result<Response<LeaseWindowResponse>, Status> {
         let ask = asked::lease(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
+        Caller::of(&request).may_report_for(&ask.host)?;
         if self.config.hosts_at_once == 0 {
             return Ok(answer(Answer::Refusal(told::off())));
         }
@@ -72,6 +74,7 @@ impl BaselineService for Baselines {
     ) -> Result<Response<FinishWindowResponse>, Status> {
         let finished =
             asked::finished(request.get_ref()).map_err(|e| status::from_bad_request(&e))?;
+        Caller::of(&request).may_report_for(&finished.host)?;
         let store = self.backing.store()?;
         let known = store
             .finish_window(&finished, self.backing.now())

@@ -1,14 +1,16 @@
 //! `rdmesh.collector.v1.IngestService`.
 
+use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rdmesh_proto::collector::v1::ingest_service_server::IngestService;
 use rdmesh_proto::collector::v1::report_request::Item as Sent;
 use rdmesh_proto::collector::v1::{Hello, ReportRequest, ReportResponse};
+use rdmesh_services::server::Caller;
 use rdmesh_services::shutdown::Closing;
 use rdmesh_store::ingest as stored;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -34,7 +36,12 @@ pub struct Ingest {
     queue: Queue,
     ending: Closing,
     metrics: IngestMetrics,
+    /// What the streams of each host take of the queue.
+    shares: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
+
+/// Hosts in the table before those without a stream are looked for.
+const SWEEP_ABOVE: usize = 1_024;
 
 impl Ingest {
     /// The service, whose items go through `queue`; `ending` says when streams are to end.
@@ -45,10 +52,29 @@ impl Ingest {
             queue,
             ending,
             metrics: IngestMetrics::new(),
+            shares: Mutex::new(HashMap::new()),
         }
     }
 
-    async fn open(&self, mut requests: Streaming<ReportRequest>) -> Result<Opened, Status> {
+    /// One share for all streams of a host: many of them take no more than one.
+    fn share(&self, host: &str) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get(host).and_then(Weak::upgrade) {
+            return share;
+        }
+        if shares.len() > SWEEP_ABOVE {
+            shares.retain(|_, share| share.strong_count() > 0);
+        }
+        let share = self.queue.share();
+        shares.insert(host.to_owned(), Arc::downgrade(&share));
+        share
+    }
+
+    async fn open(
+        &self,
+        caller: &Caller,
+        mut requests: Streaming<ReportRequest>,
+    ) -> Result<Opened, Status> {
         let first = timeout(HELLO_WITHIN, requests.message())
             .await
             .map_err(|_| {
@@ -69,9 +95,11 @@ impl Ingest {
                 ));
             }
         };
+        caller.may_report_for(&hello.host)?;
         let reader = self.introduce(&hello).await?;
         Ok(Opened {
             requests,
+            share: self.share(&hello.host),
             reader,
             kind: names::agent(hello.agent()),
         })
@@ -109,6 +137,7 @@ impl Ingest {
 
 struct Opened {
     requests: Streaming<ReportRequest>,
+    share: Arc<Semaphore>,
     reader: Reader,
     kind: String,
 }
@@ -122,16 +151,19 @@ impl IngestService for Ingest {
         &self,
         request: Request<Streaming<ReportRequest>>,
     ) -> Result<Response<Self::ReportStream>, Status> {
+        let caller = Caller::of(&request);
         let Opened {
             requests,
+            share,
             reader,
             kind,
-        } = self.open(request.into_inner()).await?;
+        } = self.open(&caller, request.into_inner()).await?;
         let (responses, answers) = mpsc::channel(RESPONSES_MAX);
         let stream = Stream {
             requests,
             reader,
-            share: self.queue.share(),
+            share,
+            caller,
             queue: self.queue.clone(),
             responses,
             ending: self.ending.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rdmesh_proto::collector::v1::report_request::Item as Sent;
 use rdmesh_proto::collector::v1::{Ack, ReportRequest, ReportResponse, report_response};
+use rdmesh_services::server::Caller;
 use rdmesh_services::shutdown::Closing;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -34,6 +35,7 @@ struct Waiting {
 /// One stream.
 pub(crate) struct Stream {
     pub(crate) requests: Streaming<ReportRequest>,
+    pub(crate) caller: Caller,
     pub(crate) reader: Reader,
     pub(crate) queue: Queue,
     /// What the stream may take of the queue.
@@ -130,6 +132,15 @@ impl Stream {
             .filter(|sequence| (1..=SEQUENCE_MAX).contains(sequence));
         let now = (self.now)();
         let item = match (stored, &request.item) {
+            // A shaper labels its windows with the host that it shapes, which is the agent's
+            // own or one that its certificate names too.
+            (Some(_), Some(Sent::WireWindow(window)))
+                if self.caller.may_report_for(&window.host).is_err() =>
+            {
+                let refused = self.caller.may_report_for(&window.host).err();
+                let reason = refused.map_or_else(String::new, |status| status.message().to_owned());
+                self.reader.refused(reason, now)
+            }
             (Some(sequence), item) => self.reader.read(sequence, item.as_ref(), now),
             (None, Some(Sent::Hello(_))) => {
                 let reason = "a second hello; hello comes first and once".to_owned();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rdmesh_joblog::Classifier;
 use rdmesh_proto::collector::v1::submit_job_log_request::Item;
 use rdmesh_proto::collector::v1::{JobLogSource, SubmitJobLogRequest, SubmitJobLogResponse};
+use rdmesh_services::server::Caller;
 use rdmesh_services::shutdown::Closing;
 use rdmesh_store::logs::{Kept, LOGS_MAX, LogKey};
 use tokio::sync::{Semaphore, mpsc};
@@ -16,7 +17,7 @@ use super::kept;
 use super::reading::{Read, read};
 use crate::attempt::{self, BadRequest};
 use crate::backing::Backing;
-use crate::status;
+use crate::{rights, status};
 
 /// Logs that are read at the same time: each takes some 8 MiB and a core. The others wait,
 /// and gRPC's flow control keeps their bytes where they are.
@@ -69,10 +70,12 @@ impl Intake {
     /// nothing.
     pub(crate) async fn take(
         &self,
+        caller: &Caller,
         mut requests: Streaming<SubmitJobLogRequest>,
     ) -> Result<SubmitJobLogResponse, Status> {
         let store = self.backing.store()?;
         let source = source(next(&mut requests).await?)?;
+        rights::changes_job(caller, store, &source.attempt).await?;
         let place = timeout(PLACE_WITHIN, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else {
             return Err(status::busy(

@@ -4,6 +4,9 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use rdmesh_proto::shaper::v1::shaper_service_client::ShaperServiceClient;
+use rdmesh_services::server;
+use rdmesh_services::tls::{Expected, Tls};
+use rdmesh_services::uplink::CollectorAddress;
 use rdmesh_store::query::Shaper;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
@@ -31,6 +34,12 @@ impl Caller {
     /// The name that the client gives itself, and where it calls from: `ada at 10.0.0.5`.
     pub(crate) fn of<T>(call: &Request<T>) -> Self {
         let user = call.metadata().get(USER_KEY).and_then(|u| u.to_str().ok());
+        // What a certificate says stands above what a client says of itself.
+        let known = server::Caller::of(call);
+        let known = known
+            .peer()
+            .map(|peer| format!("{}/{}", peer.identity.role, peer.identity.name));
+        let user = known.as_deref().or(user);
         let peer = call
             .remote_addr()
             .map_or_else(|| "a local socket".to_owned(), |peer| peer.ip().to_string());
@@ -83,39 +92,66 @@ impl From<Away> for Status {
     }
 }
 
-/// Connects to a shaper.
-///
-/// # Errors
-/// When it names no address, or nothing answers there.
-pub(super) async fn dial(shaper: &Shaper) -> Result<Asked<'_>, Away> {
-    let host = shaper.host.clone();
-    if shaper.address.is_empty() {
-        return Err(Away::NoAddress { host });
+/// How shapers are dialled. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dialer {
+    tls: Tls,
+    /// Other machines without TLS, too.
+    insecure: bool,
+}
+
+impl Dialer {
+    pub(crate) fn new(tls: Tls, insecure: bool) -> Self {
+        Self { tls, insecure }
     }
-    let no_answer = |why: String| Away::NoAnswer {
-        host,
-        address: shaper.address.clone(),
-        why,
-    };
-    let endpoint = match Endpoint::from_shared(format!("http://{}", shaper.address)) {
-        Ok(endpoint) => endpoint.tcp_nodelay(true),
-        Err(error) => return Err(no_answer(error.to_string())),
-    };
-    match tokio::time::timeout(CONNECT_WITHIN, endpoint.connect()).await {
-        Ok(Ok(channel)) => Ok(Asked {
-            shaper,
-            client: ShaperServiceClient::new(channel),
-        }),
-        Ok(Err(error)) => {
-            let mut cause: &dyn std::error::Error = &error;
-            while let Some(deeper) = cause.source() {
-                cause = deeper;
-            }
-            Err(no_answer(cause.to_string()))
+
+    /// Connects to a shaper.
+    ///
+    /// # Errors
+    /// When it names no address, or nothing answers there, or somebody else does.
+    pub(super) async fn dial<'a>(&self, shaper: &'a Shaper) -> Result<Asked<'a>, Away> {
+        let host = shaper.host.clone();
+        if shaper.address.is_empty() {
+            return Err(Away::NoAddress { host });
         }
-        Err(_) => Err(no_answer(format!(
-            "no connection within {CONNECT_WITHIN:?}"
-        ))),
+        let no_answer = |why: String| Away::NoAnswer {
+            host,
+            address: shaper.address.clone(),
+            why,
+        };
+        let endpoint = match Endpoint::from_shared(format!("http://{}", shaper.address)) {
+            Ok(endpoint) => endpoint.tcp_nodelay(true),
+            Err(error) => return Err(no_answer(error.to_string())),
+        };
+        let is_local = shaper
+            .address
+            .parse::<CollectorAddress>()
+            .is_ok_and(|address| address.is_local());
+        if !is_local && !self.insecure && !self.tls.is_on() {
+            let why = "it is on another machine, and this collector has no certificates in [tls] \
+                       and no tls.insecure_dial";
+            return Err(no_answer(why.to_owned()));
+        }
+        let expected = Expected::AgentOf(shaper.host.clone());
+        let connecting = self
+            .tls
+            .connect_by_name(endpoint, &shaper.address, expected);
+        match tokio::time::timeout(CONNECT_WITHIN, connecting).await {
+            Ok(Ok(channel)) => Ok(Asked {
+                shaper,
+                client: ShaperServiceClient::new(channel),
+            }),
+            Ok(Err(error)) => {
+                let mut cause: &dyn std::error::Error = &error;
+                while let Some(deeper) = cause.source() {
+                    cause = deeper;
+                }
+                Err(no_answer(cause.to_string()))
+            }
+            Err(_) => Err(no_answer(format!(
+                "no connection within {CONNECT_WITHIN:?}"
+            ))),
+        }
     }
 }
 
@@ -194,8 +230,10 @@ mod tests {
             ("", Code::FailedPrecondition, "[server] listen"),
             ("127.0.0.1:1", Code::Unavailable, "127.0.0.1:1"),
             ("no address", Code::Unavailable, "no address"),
+            ("10.0.0.1:7402", Code::Unavailable, "[tls]"),
         ] {
-            let Err(away) = dial(&shaper(address)).await.map(drop) else {
+            let dialled = Dialer::default().dial(&shaper(address)).await.map(drop);
+            let Err(away) = dialled else {
                 panic!("{address} answers");
             };
             let refused = Status::from(away);

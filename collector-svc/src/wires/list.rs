@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::ask;
+use super::Dialer;
 use crate::times;
 
 /// Shapers that are asked at the same time: a thousand are asked within seconds, and a
@@ -38,14 +38,14 @@ const GAP_SHOWN_FOR: Duration = Duration::from_secs(3_600);
 pub(super) type Answers = BTreeMap<String, Result<Vec<Wire>, String>>;
 
 /// Asks shapers for their wires.
-pub(super) async fn ask_all(shapers: Vec<Shaper>) -> Answers {
+pub(super) async fn ask_all(dialer: &Dialer, shapers: Vec<Shaper>) -> Answers {
     let turns = Arc::new(Semaphore::new(ASKED_AT_ONCE));
     let mut asking = JoinSet::new();
     for shaper in shapers {
-        let turns = Arc::clone(&turns);
+        let (turns, dialer) = (Arc::clone(&turns), dialer.clone());
         asking.spawn(async move {
             let _turn = turns.acquire_owned().await;
-            let answer = tokio::time::timeout(ASK_WITHIN, wires_of(&shaper)).await;
+            let answer = tokio::time::timeout(ASK_WITHIN, wires_of(&dialer, &shaper)).await;
             let answer = answer.unwrap_or_else(|_| {
                 Err(format!(
                     "the shaper of {} does not answer at {} (nothing within {ASK_WITHIN:?})",
@@ -58,8 +58,8 @@ pub(super) async fn ask_all(shapers: Vec<Shaper>) -> Answers {
     asking.join_all().await.into_iter().collect()
 }
 
-async fn wires_of(shaper: &Shaper) -> Result<Vec<Wire>, String> {
-    let asked = ask::dial(shaper).await.map_err(|away| away.to_string())?;
+async fn wires_of(dialer: &Dialer, shaper: &Shaper) -> Result<Vec<Wire>, String> {
+    let asked = dialer.dial(shaper).await.map_err(|away| away.to_string())?;
     let mut client = asked.client.clone();
     let answer = asked.answer(client.list_wires(AskShaper {})).await;
     Ok(answer.map_err(|status| status.message().to_owned())?.wires)

@@ -11,5 +11,6 @@ mod select;
 mod service;
 mod watch;
 
+pub(crate) use ask::Dialer;
 pub use figures::WireFigures;
 pub use service::Wires;

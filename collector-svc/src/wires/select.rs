@@ -1,7 +1,8 @@
 //! Which wire is meant, and who shapes it.
 
 use rdmesh_proto::collector::v1::WireSelector;
-use rdmesh_store::query::{Shaper, WireFilter};
+use rdmesh_store::jobs::AttemptKey;
+use rdmesh_store::query::{FleetWire, Shaper, WireFilter};
 use rdmesh_store::{Store, StoreError};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -20,6 +21,8 @@ const NAMED: u32 = 8;
 pub(super) struct Target {
     pub(super) shaper: Shaper,
     pub(super) wire: String,
+    /// Attempts that use it now.
+    pub(super) users: Vec<AttemptKey>,
 }
 
 /// Checks the fields of a selector.
@@ -83,6 +86,7 @@ pub(super) async fn target(
             Ok(Target {
                 shaper,
                 wire: wire.wire.clone(),
+                users: users(wire),
             })
         }
         [] => {
@@ -95,6 +99,7 @@ pub(super) async fn target(
                 return Ok(Target {
                     shaper,
                     wire: filter.wire,
+                    users: Vec::new(),
                 });
             }
             Err(unknown(store, &filter, &shapers, now).await)
@@ -122,6 +127,18 @@ pub(super) async fn target(
             )))
         }
     }
+}
+
+fn users(wire: &FleetWire) -> Vec<AttemptKey> {
+    let number = |value: &i64| u32::try_from(*value).unwrap_or(0);
+    let rest = wire.requeues.iter().zip(&wire.restarts);
+    let ids = wire.job_ids.iter().zip(rest);
+    ids.map(|(job_id, (requeue, restart))| AttemptKey {
+        job_id: job_id.clone(),
+        requeue: number(requeue),
+        restart: number(restart),
+    })
+    .collect()
 }
 
 async fn unknown(

@@ -12,6 +12,7 @@ use rdmesh_proto::collector::v1::{
     SetRateResponse, ShapedWire, ShaperFailure, WatchWiresRequest, WatchWiresResponse,
 };
 use rdmesh_proto::shaper::v1 as shaper;
+use rdmesh_services::server;
 use rdmesh_services::shutdown::Closing;
 use rdmesh_store::StoreError;
 use rdmesh_store::query::{Shaper, WireFilter};
@@ -21,13 +22,13 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
-use super::ask::{self, Caller, dial, on_behalf};
+use super::ask::{self, Caller, Dialer, on_behalf};
 use super::watch::Watcher;
 use super::{compare, list, select};
 use crate::attempt::BadRequest;
 use crate::backing::Backing;
 use crate::query::page;
-use crate::status;
+use crate::{rights, status};
 
 /// Wires of a page unless asked for otherwise.
 const WIRES_DEFAULT: u32 = 1_000;
@@ -48,6 +49,7 @@ const SHAPERS_WITHIN: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub struct Wires {
     backing: Backing,
+    dialer: Dialer,
     ending: Closing,
     watchers: Arc<Semaphore>,
 }
@@ -55,9 +57,10 @@ pub struct Wires {
 impl Wires {
     /// The service over `backing`, whose streams end with `ending`.
     #[must_use]
-    pub fn new(backing: Backing, ending: Closing) -> Self {
+    pub(crate) fn new(backing: Backing, dialer: Dialer, ending: Closing) -> Self {
         Self {
             backing,
+            dialer,
             ending,
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
         }
@@ -86,9 +89,9 @@ impl Wires {
                 request_id: request_id.clone(),
                 reason: reason.clone(),
             };
-            let caller = caller.clone();
+            let (caller, dialer) = (caller.clone(), self.dialer.clone());
             asking.spawn(async move {
-                let answer = reset(&shaper, &caller, message).await;
+                let answer = reset(&dialer, &shaper, &caller, message).await;
                 (shaper.host, answer)
             });
         }
@@ -127,11 +130,12 @@ impl Wires {
 }
 
 async fn reset(
+    dialer: &Dialer,
     shaper: &Shaper,
     caller: &Caller,
     message: shaper::ResetWiresRequest,
 ) -> Result<Vec<shaper::Wire>, Status> {
-    let asked = dial(shaper).await?;
+    let asked = dialer.dial(shaper).await?;
     let mut client = asked.client.clone();
     let call = client.reset_wires(on_behalf(caller, message));
     Ok(asked.answer(call).await?.wires)
@@ -170,7 +174,7 @@ impl WireService for Wires {
         let answers = if request.stored_only {
             list::Answers::new()
         } else {
-            list::ask_all(of_page).await
+            list::ask_all(&self.dialer, of_page).await
         };
         let next = offset.saturating_add(found.len());
         let wires = found.into_iter().map(|wire| {
@@ -230,10 +234,11 @@ impl WireService for Wires {
         &self,
         call: Request<SetRateRequest>,
     ) -> Result<Response<SetRateResponse>, Status> {
-        let caller = Caller::of(&call);
+        let (caller, known) = (Caller::of(&call), server::Caller::of(&call));
         let request = call.into_inner();
         let (store, now) = (self.backing.store()?, self.backing.now());
         let target = select::target(store, request.wire.as_ref(), now).await?;
+        rights::changes_wire(&known, store, &target.wire, &target.users).await?;
         let message = shaper::SetRateRequest {
             wire: target.wire,
             rate_bps: request.rate_bps,
@@ -242,7 +247,7 @@ impl WireService for Wires {
             reason: request.reason,
             force: request.force,
         };
-        let asked = dial(&target.shaper).await?;
+        let asked = self.dialer.dial(&target.shaper).await?;
         let mut client = asked.client.clone();
         let answer = asked
             .answer(client.set_rate(on_behalf(&caller, message)))
@@ -258,11 +263,12 @@ impl WireService for Wires {
         &self,
         call: Request<ResetWiresRequest>,
     ) -> Result<Response<ResetWiresResponse>, Status> {
-        let caller = Caller::of(&call);
+        let (caller, known) = (Caller::of(&call), server::Caller::of(&call));
         let request = call.into_inner();
         let (store, now) = (self.backing.store()?, self.backing.now());
         let selector = match request.which {
             Some(Which::All(true)) => {
+                rights::changes_every_wire(&known)?;
                 let all = self.reset_all(&caller, request.request_id, request.reason);
                 return Ok(Response::new(all.await?));
             }
@@ -274,12 +280,13 @@ impl WireService for Wires {
             }
         };
         let target = select::target(store, Some(&selector), now).await?;
+        rights::changes_wire(&known, store, &target.wire, &target.users).await?;
         let message = shaper::ResetWiresRequest {
             which: Some(shaper::reset_wires_request::Which::Wire(target.wire)),
             request_id: request.request_id,
             reason: request.reason,
         };
-        let wires = reset(&target.shaper, &caller, message).await?;
+        let wires = reset(&self.dialer, &target.shaper, &caller, message).await?;
         let wires = wires.into_iter().map(|wire| ShapedWire {
             shaper_host: target.shaper.host.clone(),
             wire: Some(wire),
@@ -294,17 +301,18 @@ impl WireService for Wires {
         &self,
         call: Request<SetBypassRequest>,
     ) -> Result<Response<SetBypassResponse>, Status> {
-        let caller = Caller::of(&call);
+        let (caller, known) = (Caller::of(&call), server::Caller::of(&call));
         let request = call.into_inner();
         let (store, now) = (self.backing.store()?, self.backing.now());
         let target = select::target(store, request.wire.as_ref(), now).await?;
+        rights::changes_wire(&known, store, &target.wire, &target.users).await?;
         let message = shaper::SetBypassRequest {
             wire: target.wire,
             bypass: request.bypass,
             request_id: request.request_id,
             reason: request.reason,
         };
-        let asked = dial(&target.shaper).await?;
+        let asked = self.dialer.dial(&target.shaper).await?;
         let mut client = asked.client.clone();
         let answer = asked
             .answer(client.set_bypass(ask::on_behalf(&caller, message)))

@@ -129,19 +129,7 @@ impl Running {
     }
 
     pub(crate) async fn open(&self, first: ReportRequest) -> Result<Agent, Status> {
-        let (requests, stream) = mpsc::channel(1_024);
-        requests.send(first).await.unwrap();
-        let mut client = IngestServiceClient::new(self.channel.clone());
-        let responses = client
-            .report(ReceiverStream::new(stream))
-            .await?
-            .into_inner();
-        Ok(Agent {
-            requests: Some(requests),
-            responses,
-            rejected: Vec::new(),
-            through: 0,
-        })
+        Agent::open(self.channel.clone(), first).await
     }
 
     /// Ends the collector as a signal does.
@@ -161,6 +149,23 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// Opens a stream whose first item is `first`.
+    pub(crate) async fn open(channel: Channel, first: ReportRequest) -> Result<Agent, Status> {
+        let (requests, stream) = mpsc::channel(1_024);
+        requests.send(first).await.unwrap();
+        let mut client = IngestServiceClient::new(channel);
+        let responses = client
+            .report(ReceiverStream::new(stream))
+            .await?
+            .into_inner();
+        Ok(Agent {
+            requests: Some(requests),
+            responses,
+            rejected: Vec::new(),
+            through: 0,
+        })
+    }
+
     pub(crate) async fn send(&self, sequence: u64, item: impl Into<Sent>) {
         let request = ReportRequest {
             sequence,

@@ -4,22 +4,42 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Flags about configuration; flatten it into the service's own with
-/// `#[command(flatten)]`. They may stand before and after a subcommand.
-#[derive(Clone, Debug, Default, clap::Args)]
+/// `#[command(flatten)]`, and into each subcommand that reads a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Configuration")]
 pub struct ConfigArgs {
     /// Read this file in place of /etc/rdmesh/<service>.toml
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
     /// Set one option, over file and environment; may be repeated
-    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<Flag>,
     /// Print the configuration that would be in force (secrets starred out) and exit
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub print_config: bool,
     /// Check the configuration and exit
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub check_config: bool,
+}
+
+impl ConfigArgs {
+    /// Whether none of them was given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Those that stood before a subcommand with those `behind` it, which win.
+    #[must_use]
+    pub fn followed_by(self, behind: Self) -> Self {
+        Self {
+            config: behind.config.or(self.config),
+            // Of two that set the same, the later one is in force.
+            set: [self.set, behind.set].concat(),
+            print_config: self.print_config || behind.print_config,
+            check_config: self.check_config || behind.check_config,
+        }
+    }
 }
 
 /// One option set on the command line.

@@ -5,13 +5,16 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rdmesh_tls::Live;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::{Instant, sleep};
 
 use super::{ServerConfig, ServerError};
+use crate::tls::Tls;
 
 /// `IP:PORT` or `unix:/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +81,9 @@ impl<'de> Deserialize<'de> for ListenAddress {
 pub enum Listener {
     /// TCP.
     Tcp(TcpListener),
-    /// Unix.
+    /// TCP, and TLS on it.
+    Secured(TcpListener, Arc<Live>),
+    /// Unix: for programs of this machine, by the rights of its file.
     Unix(UnixListener),
 }
 
@@ -89,7 +94,9 @@ impl Listener {
     /// The system does not say.
     pub fn local_address(&self) -> std::io::Result<ListenAddress> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().map(ListenAddress::Tcp),
+            Self::Tcp(listener) | Self::Secured(listener, _) => {
+                listener.local_addr().map(ListenAddress::Tcp)
+            }
             Self::Unix(listener) => {
                 let address = listener.local_addr()?;
                 let path = address.as_pathname().map(PathBuf::from).unwrap_or_default();
@@ -196,7 +203,15 @@ impl From<TcpListener> for Listener {
 /// `insecure_listen` is set; [`ServerError::Bind`] when the system refuses. A TCP
 /// address in use is tried again for three seconds.
 pub async fn bind(config: &ServerConfig) -> Result<Listener, ServerError> {
-    allow(config)?;
+    bind_with(config, &Tls::default()).await
+}
+
+/// [`bind`], with TLS where there are certificates and the address is no Unix socket.
+///
+/// # Errors
+/// As [`bind`].
+pub async fn bind_with(config: &ServerConfig, tls: &Tls) -> Result<Listener, ServerError> {
+    allow(config, tls.is_on())?;
     let refuse = |source| ServerError::Bind {
         advice: advice(&config.listen, &source),
         address: config.listen.clone(),
@@ -205,7 +220,10 @@ pub async fn bind(config: &ServerConfig) -> Result<Listener, ServerError> {
     match &config.listen {
         ListenAddress::Tcp(address) => bind_tcp(*address, TAKEN_FOR)
             .await
-            .map(Listener::Tcp)
+            .map(|listener| match tls.live() {
+                Some(live) => Listener::Secured(listener, Arc::clone(live)),
+                None => Listener::Tcp(listener),
+            })
             .map_err(refuse),
         ListenAddress::Unix(path) => {
             remove_dead_socket(path).map_err(refuse)?;
@@ -215,8 +233,8 @@ pub async fn bind(config: &ServerConfig) -> Result<Listener, ServerError> {
 }
 
 /// Without TLS only this machine may connect, unless the operator says otherwise.
-fn allow(config: &ServerConfig) -> Result<(), ServerError> {
-    if config.listen.is_local() {
+fn allow(config: &ServerConfig, has_tls: bool) -> Result<(), ServerError> {
+    if config.listen.is_local() || has_tls {
         return Ok(());
     }
     if !config.insecure_listen {
@@ -261,6 +279,10 @@ mod tests {
         }
     }
 
+    fn allow_plain(config: &ServerConfig) -> Result<(), ServerError> {
+        allow(config, false)
+    }
+
     #[test]
     fn addresses_are_read_back_as_written() {
         for text in ["127.0.0.1:7400", "[::1]:7400", "unix:/run/rdmesh/c.sock"] {
@@ -273,11 +295,12 @@ mod tests {
 
     #[test]
     fn other_machines_are_let_in_only_on_request() {
-        assert!(allow(&config("127.0.0.1:0", false)).is_ok());
-        assert!(allow(&config("[::1]:0", false)).is_ok());
-        assert!(allow(&config("unix:/run/x", false)).is_ok());
-        assert!(allow(&config("0.0.0.0:0", true)).is_ok());
-        let message = allow(&config("0.0.0.0:7400", false))
+        assert!(allow_plain(&config("127.0.0.1:0", false)).is_ok());
+        assert!(allow_plain(&config("[::1]:0", false)).is_ok());
+        assert!(allow_plain(&config("unix:/run/x", false)).is_ok());
+        assert!(allow_plain(&config("0.0.0.0:0", true)).is_ok());
+        assert!(allow(&config("0.0.0.0:0", false), true).is_ok());
+        let message = allow_plain(&config("0.0.0.0:7400", false))
             .unwrap_err()
             .to_string();
         assert!(message.contains("0.0.0.0:7400"), "{message}");

@@ -18,8 +18,11 @@
 //! ```
 
 mod accept;
+mod allowance;
 mod decode;
+mod guard;
 mod listen;
+mod secured;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,7 +30,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::codegen::{Service, http};
@@ -41,7 +44,12 @@ use tower::layer::util::{Identity, Stack};
 use crate::config::{Check, Invalid, Validate};
 use crate::shutdown::{self, Budget, Closing, DEFAULT_GRACE, Trigger};
 
-pub use listen::{ListenAddress, Listener, bind};
+pub use allowance::Limits;
+pub use guard::Caller;
+pub use listen::{ListenAddress, Listener, bind, bind_with};
+pub use secured::{
+    HANDSHAKE_WITHIN, MAX_CONNECTIONS_PER_IDENTITY, MAX_HANDSHAKES, MAX_HANDSHAKES_PER_ADDRESS,
+};
 
 /// Largest request message, bytes: twice an uplink item
 /// ([`crate::uplink::MAX_ITEM_BYTES`]), so that whoever keeps that limit is never
@@ -73,9 +81,9 @@ const TCP_KEEP_ALIVE: Duration = Duration::from_secs(60);
 pub enum ServerError {
     /// Other machines could connect, and there is no TLS.
     #[error(
-        "refusing to listen on {address} without TLS; listen on 127.0.0.1 or a unix: socket, or \
-         set server.insecure_listen = true if everyone who reaches this address may read and \
-         report everything"
+        "refusing to listen on {address} without TLS; name certificates in [tls] (`rdmesh certs` \
+         makes them), listen on 127.0.0.1 or a unix: socket, or set server.insecure_listen = true \
+         if everyone who reaches this address may read and report everything"
     )]
     Insecure {
         /// The address.
@@ -109,7 +117,24 @@ pub struct ServerConfig {
     pub insecure_listen: bool,
     /// Seconds for the whole end of the process, after a signal.
     pub grace_seconds: u32,
+    /// Calls and streams at the same time, for each identity; more are refused.
+    pub streams_per_identity: u32,
+    /// Messages a second, for each identity; faster ones wait.
+    pub messages_per_second: u32,
+    /// Mebibytes of messages a second, for each identity; faster ones wait.
+    pub mib_per_second: u32,
 }
+
+/// Calls of one identity at the same time: an agent has three, a dashboard some dozens.
+const STREAMS_PER_IDENTITY: u32 = 128;
+
+/// Messages of one identity: an agent sends one in five seconds, and its spool of three days
+/// within a minute.
+const MESSAGES_PER_SECOND: u32 = 1_000;
+
+/// Bytes of one identity: the spool's 256 MiB within some seconds, and an eighth of a
+/// 1 Gbit/s line.
+const MIB_PER_SECOND: u32 = 16;
 
 impl ServerConfig {
     /// Loopback at `port`, everything else by default.
@@ -119,7 +144,36 @@ impl ServerConfig {
             listen: ListenAddress::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
             insecure_listen: false,
             grace_seconds: u32::try_from(DEFAULT_GRACE.as_secs()).unwrap_or(10),
+            streams_per_identity: STREAMS_PER_IDENTITY,
+            messages_per_second: MESSAGES_PER_SECOND,
+            mib_per_second: MIB_PER_SECOND,
         }
+    }
+
+    /// What one identity may take; nothing is counted without TLS.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            streams: self.streams_per_identity,
+            messages_per_second: self.messages_per_second,
+            bytes_per_second: u64::from(self.mib_per_second) << 20,
+        }
+    }
+
+    /// Other machines may connect where there is TLS, or on request.
+    ///
+    /// # Errors
+    /// [`Invalid`] for `listen`.
+    pub fn allows_listen(&self, has_tls: bool) -> Result<(), Invalid> {
+        if self.listen.is_local() || self.insecure_listen || has_tls {
+            return Ok(());
+        }
+        Err(Invalid::new(
+            "listen",
+            &self.listen,
+            "127.0.0.1, ::1 or unix:/path; other addresses with certificates in [tls] (`rdmesh \
+             certs` makes them), or with insecure_listen = true",
+        ))
     }
 
     /// The time that the steps of the end share.
@@ -139,15 +193,18 @@ impl Default for ServerConfig {
 impl Validate for ServerConfig {
     fn validate(&self) -> Result<(), Invalid> {
         Check::range("grace_seconds", self.grace_seconds, 1..=300)?;
-        if !self.listen.is_local() && !self.insecure_listen {
-            return Err(Invalid::new(
-                "listen",
-                &self.listen,
-                "127.0.0.1, ::1 or unix:/path; other addresses only with insecure_listen = true, \
-                 since there is no TLS",
-            ));
-        }
-        Ok(())
+        Check::range(
+            "streams_per_identity",
+            self.streams_per_identity,
+            4..=100_000,
+        )?;
+        Check::range(
+            "messages_per_second",
+            self.messages_per_second,
+            10..=1_000_000,
+        )?;
+        // A message of the largest size must not wait for longer than an agent does.
+        Check::range("mib_per_second", self.mib_per_second, 1..=10_000)
     }
 }
 
@@ -170,6 +227,8 @@ pub struct Server {
     health: HealthReporter,
     end_streams: Trigger,
     ending: Closing,
+    own: Option<String>,
+    limits: Limits,
 }
 
 impl Default for Server {
@@ -192,7 +251,21 @@ impl Server {
             health,
             end_streams,
             ending,
+            own: None,
+            limits: ServerConfig::default().limits(),
         }
+    }
+
+    /// What one identity may take.
+    pub fn limit(&mut self, limits: Limits) -> &mut Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The host for which this service speaks: its own agent may command it.
+    pub fn speaks_for(&mut self, host: &str) -> &mut Self {
+        self.own = Some(host.to_owned());
+        self
     }
 
     /// Adds a service, healthy from the start; see [`limited!`](crate::limited) for
@@ -251,7 +324,8 @@ impl Server {
         }
         let (stop_accepting, accepting) = shutdown::channel();
         let stopped = async move { accepting.requested().await };
-        let mut transport = Self::transport();
+        let mut transport = self.transport();
+        let ending = self.ending.clone();
         let mut serving = std::pin::pin!(async move {
             let router = transport.add_routes(routes);
             match listener {
@@ -260,6 +334,15 @@ impl Server {
                         .with_nodelay(Some(true))
                         .with_keepalive(Some(TCP_KEEP_ALIVE));
                     let incoming = accept::Patient::new(incoming);
+                    router.serve_with_incoming_shutdown(incoming, stopped).await
+                }
+                Listener::Secured(listener, live) => {
+                    let incoming = TcpIncoming::from(listener)
+                        .with_nodelay(Some(true))
+                        .with_keepalive(Some(TCP_KEEP_ALIVE));
+                    let incoming = accept::Patient::new(incoming);
+                    let shaken = secured::shake_hands(incoming, live, ending);
+                    let incoming = ReceiverStream::new(shaken);
                     router.serve_with_incoming_shutdown(incoming, stopped).await
                 }
                 Listener::Unix(listener) => {
@@ -340,8 +423,9 @@ impl Server {
             .add_service(limited!(v1alpha)))
     }
 
-    fn transport() -> tonic::transport::Server<Stack<decode::Answers, Identity>> {
+    fn transport(&self) -> tonic::transport::Server<Layers> {
         tonic::transport::Server::builder()
+            .layer(guard::Guard::new(self.own.as_deref(), self.limits))
             .layer(decode::answers())
             .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
             .http2_max_header_list_size(MAX_HEADER_BYTES)
@@ -349,6 +433,9 @@ impl Server {
             .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
     }
 }
+
+/// The guard outermost, so that nothing else sees what is refused.
+type Layers = Stack<decode::Answers, Stack<guard::Guard, Identity>>;
 
 /// What every server serves besides its own.
 const EVERYWHERE: [&str; 3] = [

@@ -46,7 +46,7 @@ impl FromStr for CollectorAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("https://") {
             return Err(format!(
-                "`{text}`: there is no TLS yet; write http://HOST:PORT"
+                "`{text}`: write HOST:PORT; certificates in [tls] make it TLS"
             ));
         }
         let bare = text.strip_prefix("http://").unwrap_or(text);
@@ -234,7 +234,7 @@ mod tests {
             "https://h:1"
                 .parse::<CollectorAddress>()
                 .unwrap_err()
-                .contains("no TLS yet")
+                .contains("certificates in [tls]")
         );
     }
 }

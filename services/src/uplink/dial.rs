@@ -1,4 +1,4 @@
-//! Making a connection; TLS will be another [`Dial`].
+//! Making a connection to a collector.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -6,11 +6,13 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rdmesh_tls::Expected;
 use tokio::net::lookup_host;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{CollectorAddress, CollectorAddresses};
 use crate::causes::with_causes;
+use crate::tls::Tls;
 
 /// TCP's own keep-alive, in the kernel: keeps NAT entries of an idle agent, wakes no
 /// process.
@@ -43,18 +45,19 @@ pub trait Dial: Debug + Send + Sync {
     fn dial(&self) -> Dialing<'_>;
 }
 
-/// Plain TCP. Resolves the names anew each time, and begins behind the address that answered
+/// TCP, and TLS where there are certificates. Resolves the names anew each time, and begins behind the address that answered
 /// the last time: a collector that accepts and then fails is left for the next one.
 #[derive(Debug)]
-pub struct PlainDialer {
+pub struct CollectorDialer {
     addresses: CollectorAddresses,
+    tls: Tls,
     /// Where it begins as long as none has answered.
     turn: usize,
     /// The one that answered last.
     answered: Mutex<Option<SocketAddr>>,
 }
 
-impl PlainDialer {
+impl CollectorDialer {
     /// Dials `addresses`, beginning with the first.
     #[must_use]
     pub fn new(addresses: impl Into<CollectorAddresses>) -> Self {
@@ -67,9 +70,16 @@ impl PlainDialer {
     pub fn from_turn(addresses: impl Into<CollectorAddresses>, turn: usize) -> Self {
         Self {
             addresses: addresses.into(),
+            tls: Tls::default(),
             turn,
             answered: Mutex::new(None),
         }
+    }
+
+    /// The same over TLS.
+    #[must_use]
+    pub fn secured(self, tls: Tls) -> Self {
+        Self { tls, ..self }
     }
 
     /// Every address behind every name, each with the name it was found by.
@@ -116,7 +126,7 @@ impl PlainDialer {
         found.rotate_left(first);
         let mut errors = Vec::new();
         for (at, address) in found {
-            match connect_to(at, address).await {
+            match connect_to(at, address, &self.tls).await {
                 Ok(channel) => {
                     *self.answered() = Some(at);
                     return Ok(channel);
@@ -135,18 +145,21 @@ fn failed(address: &dyn std::fmt::Display, error: &(dyn std::error::Error + 'sta
     }
 }
 
-async fn connect_to(at: SocketAddr, address: &CollectorAddress) -> Result<Channel, DialError> {
+async fn connect_to(
+    at: SocketAddr,
+    address: &CollectorAddress,
+    tls: &Tls,
+) -> Result<Channel, DialError> {
     // Whom it means is told by name, where it is by address.
     let origin = address.uri().parse().map_err(|e| failed(address, &e))?;
     let endpoint = Endpoint::from_shared(format!("http://{at}")).map_err(|e| failed(&at, &e))?;
-    endpoint
+    let endpoint = endpoint
         .origin(origin)
         .connect_timeout(ADDRESS_WITHIN)
         .tcp_nodelay(true)
-        .tcp_keepalive(Some(TCP_KEEP_ALIVE))
         .initial_stream_window_size(RECEIVE_WINDOW_BYTES)
-        .initial_connection_window_size(RECEIVE_WINDOW_BYTES)
-        .connect()
+        .initial_connection_window_size(RECEIVE_WINDOW_BYTES);
+    tls.connect(endpoint, at, Some(TCP_KEEP_ALIVE), Expected::Collector)
         .await
         .map_err(|e| failed(&at, &e))
 }
@@ -172,7 +185,7 @@ fn all_of(mut errors: Vec<DialError>) -> DialError {
     }
 }
 
-impl Dial for PlainDialer {
+impl Dial for CollectorDialer {
     fn dial(&self) -> Dialing<'_> {
         Box::pin(self.connect())
     }

@@ -55,10 +55,11 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::config::{Check, Invalid, Validate};
+use crate::tls::Tls;
 use spool::Keeper;
 
 pub use address::{CollectorAddress, CollectorAddresses};
-pub use dial::{Dial, DialError, Dialing, PlainDialer};
+pub use dial::{CollectorDialer, Dial, DialError, Dialing};
 pub use hello::Identity;
 pub use item::Item;
 pub use shared::{PushError, Status};
@@ -194,17 +195,19 @@ impl Surroundings {
     /// The real ones: plain TCP to the configured collector, a random seed, no spool.
     #[must_use]
     pub fn real(config: &UplinkConfig) -> Self {
-        if !config.collector.is_local() {
-            tracing::warn!(
-                collector = %config.collector,
-                "reporting without TLS: what passes can be read and changed on the way"
-            );
-        }
+        Self::over(config, &Tls::default())
+    }
+
+    /// The real ones, over TLS where `tls` has certificates.
+    #[must_use]
+    pub fn over(config: &UplinkConfig, tls: &Tls) -> Self {
         let seed = uuid::Uuid::new_v4().as_u64_pair().0;
         // Where several collectors are written, the first is not everybody's first.
         let turn = usize::try_from(seed >> 33).unwrap_or(0);
         Self {
-            dialer: Box::new(PlainDialer::from_turn(config.collector.clone(), turn)),
+            dialer: Box::new(
+                CollectorDialer::from_turn(config.collector.clone(), turn).secured(tls.clone()),
+            ),
             seed,
             wall_clock: SystemTime::now,
             pace: Pace::default(),

@@ -26,6 +26,7 @@ use rdmesh_services::config::{Check, Invalid, ServiceConfig, Validate};
 use rdmesh_services::host::host_name;
 use rdmesh_services::server::ServerConfig;
 use rdmesh_services::telemetry::TelemetryConfig;
+use rdmesh_services::tls::{TlsConfig, check_links};
 use rdmesh_services::uplink::UplinkConfig;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,8 @@ pub struct ShaperConfig {
     pub stalled_exit_seconds: u64,
     /// Where the service listens.
     pub server: ServerConfig,
+    /// Certificates, for the service and on the way to the collector.
+    pub tls: TlsConfig,
     /// Logs and metrics.
     pub telemetry: TelemetryConfig,
     /// Where windows go.
@@ -96,6 +99,7 @@ impl Default for ShaperConfig {
             force: false,
             stalled_exit_seconds: 10,
             server: ServerConfig::at(PORT),
+            tls: TlsConfig::default(),
             telemetry: TelemetryConfig::default(),
             uplink: UplinkConfig {
                 memory_items: UPLINK_ITEMS,
@@ -293,6 +297,13 @@ impl Validate for ShaperConfig {
         Check::section("server", &self.server)?;
         Check::section("telemetry", &self.telemetry)?;
         Check::section("uplink", &self.uplink)?;
+        check_links(&self.tls, &self.server)?;
+        let collector = &self.uplink.collector;
+        self.tls.allows_dial(
+            "uplink.collector",
+            &collector.to_string(),
+            collector.is_local(),
+        )?;
         Check::section("dpdk", &self.dpdk)?;
         Check::range("wires (their number)", self.wires.len(), 0..=MAX_WIRES)?;
         self.check_ports()?;

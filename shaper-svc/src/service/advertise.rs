@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmesh_services::server::ListenAddress;
+use rdmesh_services::tls::Tls;
 use rdmesh_services::uplink::{CollectorAddresses, Dial, Dialing, Surroundings, UplinkConfig};
 use tokio::net::{UdpSocket, lookup_host};
 
@@ -60,8 +61,8 @@ impl Advertised {
 
     /// The real surroundings of an uplink, whose connections tell this end of the way.
     #[must_use]
-    pub fn surroundings(&self, config: &UplinkConfig) -> Surroundings {
-        let real = Surroundings::real(config);
+    pub fn surroundings(&self, config: &UplinkConfig, tls: &Tls) -> Surroundings {
+        let real = Surroundings::over(config, tls);
         Surroundings {
             dialer: Box::new(LookingDialer {
                 inner: real.dialer,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rdmesh_proto::shaper::v1::WireWindow;
 use rdmesh_proto::shaper::v1::shaper_service_server::ShaperServiceServer;
 use rdmesh_services::limited;
-use rdmesh_services::server::{Listener, Server, ServerError};
+use rdmesh_services::server::{Limits, Listener, Server, ServerError};
 use rdmesh_services::shutdown::Closing;
 use rdmesh_services::uplink::{Uplink, UplinkHandle};
 use tonic_health::ServingStatus;
@@ -47,6 +47,8 @@ pub struct RunOptions {
     pub give_up_after: Option<Duration>,
     /// Time for the end.
     pub grace: Duration,
+    /// What one identity may take of the service.
+    pub limits: Limits,
 }
 
 impl RunOptions {
@@ -61,6 +63,7 @@ impl RunOptions {
             window: config.window(),
             give_up_after,
             grace: config.server.grace(),
+            limits: config.server.limits(),
         }
     }
 }
@@ -96,6 +99,7 @@ pub async fn serve<D>(
     end: impl Future<Output = D>,
 ) -> Result<(), RunError> {
     let mut server = Server::new();
+    server.limit(options.limits).speaks_for(shared.name());
     let ending = server.ending();
     server.add(limited!(ShaperServiceServer::new(Shaper::new(
         Arc::clone(&shared),

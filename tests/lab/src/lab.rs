@@ -101,7 +101,7 @@ impl Lab {
         let config = format!(
             "host = \"{name}\"\nadvertise = \"{}\"\n\n[uplink]\ncollector = \"{collector}\"\n\n\
              [server]\nlisten = \"0.0.0.0:{TRACER_PORT}\"\ninsecure_listen = true\n\n\
-             [cost]\nbudget_percent = 0\n\n{config}",
+             [tls]\ninsecure_dial = true\n\n[cost]\nbudget_percent = 0\n\n{config}",
             host.tracer_address()
         );
         host.write_file("/etc/rdmesh/tracer.toml", config, 0o644)

@@ -19,7 +19,7 @@ use rdmesh_proto::common::v1::Verb;
 use rdmesh_proto::tracer::v1::{Baseline, BaselineNode, ChainStep, ReturnCount};
 use rdmesh_services::server::{Server, ServerConfig, bind};
 use rdmesh_services::shutdown::{Trigger, channel};
-use rdmesh_services::uplink::{CollectorAddress, PlainDialer};
+use rdmesh_services::uplink::{CollectorAddress, CollectorDialer};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tonic::{Request, Response, Status};
@@ -257,7 +257,7 @@ impl Running {
         let around = Surroundings {
             host: "gpu-01".to_owned(),
             run_id: "run".to_owned(),
-            collector: Box::new(PlainDialer::new(
+            collector: Box::new(CollectorDialer::new(
                 address.parse::<CollectorAddress>().unwrap(),
             )),
             drivers: Box::new(move || match let_go_now.load(Ordering::SeqCst) {
@@ -473,7 +473,7 @@ async fn without_a_collector_nothing_happens() {
         host: "gpu-01".to_owned(),
         run_id: "run".to_owned(),
         // Nothing listens there.
-        collector: Box::new(PlainDialer::new(
+        collector: Box::new(CollectorDialer::new(
             "127.0.0.1:1".parse::<CollectorAddress>().unwrap(),
         )),
         drivers: Box::new(|| vec!["rdma_rxe".to_owned()]),
