@@ -36,9 +36,8 @@ demo:
 # The shaper's tests on network namespaces need root, or a user who may make namespaces;
 # for others they are counted as skipped.
 ROOT_ONLY := binary(veth)
-# Tests of minutes: make probes, make faults.
-LONG := package(rdmesh-lab) & (binary(long) | binary(faults))
-BASELINES := package(rdmesh-lab) & binary(long)
+# Tests of minutes: make probes.
+LONG := package(rdmesh-lab) & binary(long)
 CONFINED_UID = $(shell unshare -U -r -n -m mount -t tmpfs tmpfs /run 2>/dev/null || id -u)
 # The binaries are built together with the tests: alone they would be built with other features
 # of the libraries, and most of the workspace twice.
@@ -81,7 +80,7 @@ drills:
 probes: setup
 	cargo build --release --locked --workspace --bins --tests
 	cargo nextest run --release --locked --workspace --no-fail-fast \
-	    -E '$(BASELINES)'
+	    -E '$(LONG)'
 
 # The shaper against Debian 13's DPDK 24.11 on a Debian 12 machine. Needs root.
 dpdk24:

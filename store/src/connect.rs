@@ -20,6 +20,10 @@ const STATEMENT_TIMEOUT: &str = "30s";
 /// A migration may wait for another collector's and build an index.
 const MIGRATION_TIMEOUT: &str = "30min";
 
+/// A connection that was used so recently is taken without a ping. When Postgres restarts, reads
+/// are made again for longer than that.
+const USED_JUST_NOW: Duration = Duration::from_secs(1);
+
 /// Of several collectors that start together one migrates. Any constant does.
 const ADVISORY_LOCK: i64 = 0x7264_6d65_7368_0002;
 
@@ -89,6 +93,17 @@ impl Store {
         let pool = PgPoolOptions::new()
             .max_connections(options.connections)
             .acquire_timeout(options.acquire_timeout)
+            // A ping before each query takes as long as most of them; one that has just been
+            // used is there, and whoever asks tries again where it is not.
+            .test_before_acquire(false)
+            .before_acquire(|connection, of| {
+                Box::pin(async move {
+                    if of.idle_for > USED_JUST_NOW {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_lazy_with(connect.clone());
         Ok(Self {
             pool,

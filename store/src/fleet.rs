@@ -4,7 +4,7 @@
 use sqlx::Row;
 use time::{Duration, OffsetDateTime};
 
-use crate::ingest::Step;
+use crate::ingest::{Signature as Words, Step};
 use crate::jobs::{AttemptKey, key_of};
 use crate::statistics::{Ended, Share};
 use crate::{Store, StoreError};
@@ -31,6 +31,21 @@ pub struct Signature {
     pub verb: i16,
     /// Innermost first.
     pub steps: Vec<Step>,
+}
+
+impl Signature {
+    /// Its number in the store, the same in every collector and as `rdmesh_store.signature_id`
+    /// has it: of a failure that no rule calls normal.
+    #[must_use]
+    pub fn id(&self) -> i64 {
+        let words = Words {
+            driver: &self.driver,
+            verb: self.verb,
+            expected: false,
+            steps: &self.steps,
+        };
+        words.id()
+    }
 }
 
 /// What failing hosts share and others lack.
@@ -207,9 +222,10 @@ impl Store {
         at: OffsetDateTime,
     ) -> Result<Option<NearIncident>, StoreError> {
         let (from, to) = (at - AROUND, at + AROUND);
-        let Some(id) = self.on_many_hosts(signature, from, to).await? else {
+        let id = signature.id();
+        if !self.is_on_many_hosts(id, from, to).await? {
             return Ok(None);
-        };
+        }
         let row = sqlx::query(
             "SELECT i.signature_id, i.first_at, i.last_at, i.hosts, i.attempts
              FROM rdmesh_store.incidents($1, $2, $3) i
@@ -238,36 +254,27 @@ impl Store {
         }))
     }
 
-    /// The signature's id, where enough hosts have it for an incident: most failures are on a
-    /// few, and this look at them is a hundredth of the whole.
-    async fn on_many_hosts(
+    /// Whether enough hosts have it for an incident: most failures are on a few, and this look
+    /// at them is a hundredth of the whole.
+    async fn is_on_many_hosts(
         &self,
-        signature: &Signature,
+        signature_id: i64,
         from: OffsetDateTime,
         to: OffsetDateTime,
-    ) -> Result<Option<i64>, StoreError> {
-        let steps = || signature.steps.iter();
-        let (id, hosts): (i64, i64) = sqlx::query_as(
-            "SELECT s.id, (SELECT count(*) FROM (
+    ) -> Result<bool, StoreError> {
+        let hosts: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM (
                  SELECT FROM rdmesh_store.signature_hours h
-                 WHERE h.signature_id = s.id AND h.at >= $7 AND h.at < $8
-                 GROUP BY h.host LIMIT $9) o)
-             FROM (SELECT rdmesh_store.signature_id(
-                       $1, $2, false, $3::text[], $4::text[], $5::smallint[], $6::integer[])
-                   AS id OFFSET 0) s",
+                 WHERE h.signature_id = $1 AND h.at >= $2 AND h.at < $3
+                 GROUP BY h.host LIMIT $4) o",
         )
-        .bind(&signature.driver)
-        .bind(signature.verb)
-        .bind(steps().map(|s| s.function.as_str()).collect::<Vec<_>>())
-        .bind(steps().map(|s| s.module.as_str()).collect::<Vec<_>>())
-        .bind(steps().map(|s| s.layer).collect::<Vec<_>>())
-        .bind(steps().map(|s| s.errno).collect::<Vec<_>>())
+        .bind(signature_id)
         .bind(from)
         .bind(to)
         .bind(HOSTS_MIN)
         .fetch_one(&self.pool)
         .await?;
-        Ok((hosts >= HOSTS_MIN).then_some(id))
+        Ok(hosts >= HOSTS_MIN)
     }
 
     /// The same failure on many hosts, those on most first.

@@ -12,8 +12,8 @@
 //! | [`jobs`] | attempts and placements |
 //! | [`logs`] | what is kept of jobs' own logs |
 //! | [`query`] | failures, agents, probes |
-//! | [`evidence`] | all that a diagnosis looks at, and the verdicts |
-//! | [`history`] | earlier verdicts of a job |
+//! | [`evidence`] | all that a diagnosis looks at |
+//! | [`verdicts`] | what came of it, also of earlier attempts |
 //! | [`timeline`] | what a timeline shows beside them |
 //! | [`fleet`] | incidents, precursors, classes over time |
 //! | [`statistics`] | shares over the attempts that ended badly |
@@ -27,7 +27,6 @@ mod copy;
 mod error;
 pub mod evidence;
 pub mod fleet;
-pub mod history;
 pub mod ingest;
 pub mod jobs;
 pub mod logs;
@@ -37,6 +36,7 @@ mod reader;
 pub mod statistics;
 pub mod text;
 pub mod timeline;
+pub mod verdicts;
 
 pub use connect::{Store, StoreOptions};
 pub use error::StoreError;

@@ -63,6 +63,10 @@ pub struct Agent {
     pub run_id: Option<String>,
     /// Its host's boot.
     pub boot_id: Option<String>,
+    /// When the certificate ends that it showed last; absent: it showed none.
+    pub certificate_ends_at: Option<Moment>,
+    /// How old what it told last was when it came, seconds.
+    pub lag_seconds: Option<f64>,
 }
 
 impl From<wire::Agent> for Agent {
@@ -88,6 +92,12 @@ impl From<wire::Agent> for Agent {
             snapshots_missing: a.snapshots_missing,
             run_id: text(a.run_id),
             boot_id: text(a.boot_id),
+            certificate_ends_at: moment_or_mark(
+                &mut reasons,
+                "certificate_ends_at",
+                a.certificate_ends_at,
+            ),
+            lag_seconds: a.lag_seconds,
             reasons,
         }
     }

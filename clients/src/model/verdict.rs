@@ -90,6 +90,8 @@ pub struct Verdict {
     pub failures_total: u64,
     /// Earlier attempts of the job with the same failure, oldest first.
     pub same_failure: Vec<String>,
+    /// When it was decided, where details have aged out since; absent: just now.
+    pub decided_at: Option<Moment>,
 }
 
 /// Failing returns of an attempt.
@@ -172,6 +174,7 @@ impl Verdict {
             failures_looked_at: v.failures_looked_at,
             failures_total: v.failures_total,
             same_failure: v.same_failure,
+            decided_at: moment_or_mark(odd, "verdict.decided_at", v.decided_at),
         }
     }
 }

@@ -186,6 +186,7 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
             "rule",
             verdict.rule.as_deref().map(|rule| printable(rule).into()),
         ),
+        ("decided", decided(verdict).map(Cell::from)),
     ];
     let mut table = Table::new(&["", ""]).indented("  ");
     for (key, value) in rows {
@@ -194,6 +195,12 @@ fn facts(diagnosis: &Diagnosis, style: &Style, now: Moment) -> String {
         }
     }
     table.to_text(style)
+}
+
+/// When an earlier verdict was decided that stands.
+pub(crate) fn decided(verdict: &Verdict) -> Option<String> {
+    let at = verdict.decided_at?.to_millis_text();
+    Some(format!("{at}; details have aged out since"))
 }
 
 /// Where such calls leave good ones.
@@ -413,6 +420,18 @@ mod tests {
     #[test]
     fn an_errno_that_changed_and_vanished_on_many_hosts() {
         insta::assert_snapshot!(shown(&samples::swallowed()));
+    }
+
+    #[test]
+    fn a_verdict_that_outlived_its_details_says_when_it_was_decided() {
+        let mut diagnosis = samples::diagnosis();
+        diagnosis.verdict.decided_at = diagnosis.verdict.first_at;
+        let shown = shown(&diagnosis);
+        let line = shown
+            .lines()
+            .find(|line| line.trim().starts_with("decided"));
+        let line = line.unwrap_or_default();
+        assert!(line.ends_with("Z; details have aged out since"), "{shown}");
     }
 
     #[test]

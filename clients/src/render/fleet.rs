@@ -5,10 +5,10 @@ use rdmesh_client::model::agent::{Agent, AgentHealth};
 
 use super::printable::printable;
 use super::table::{Cell, Column, Table};
-use super::{Ink, Style, ago, count_of, note, unseen};
+use super::{Ink, Style, ago, count_of, note, span, unseen};
 use crate::command::fleet::Fleet;
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 15] = [
     Column::fixed("HEALTH"),
     Column::name("HOST"),
     Column::fixed("AGENT").dear(3),
@@ -16,11 +16,13 @@ const COLUMNS: [Column; 13] = [
     Column::name("KERNEL").cheap(1),
     Column::number("PROBES").dear(2),
     Column::fixed("LAST SEEN").dear(4),
+    Column::number("LAG").cheap(2),
     Column::number("CLOCK").cheap(2),
     Column::number("FAILING\nRETURNS").dear(0),
     Column::number("DROPPED\nRECORDS").dear(1),
     Column::number("UNSEEN\nCALLS").dear(5),
     Column::number("MISSING\nSNAPSHOTS").cheap(3),
+    Column::number("CERTIFICATE\nENDS IN").cheap(2),
     Column::prose("WHY", 24),
 ];
 
@@ -71,7 +73,7 @@ fn ink(health: AgentHealth) -> Ink {
     }
 }
 
-fn row(agent: &Agent, now: Moment) -> [Cell; 13] {
+fn row(agent: &Agent, now: Moment) -> [Cell; 15] {
     let optional = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
     let probes = match agent.logical_total {
         0 => String::new(),
@@ -98,6 +100,7 @@ fn row(agent: &Agent, now: Moment) -> [Cell; 13] {
             .map(|at| ago(at, now))
             .unwrap_or_default()
             .into(),
+        agent.lag_seconds.map(lag_text).unwrap_or_default().into(),
         agent
             .clock_offset_ns
             .map(offset_text)
@@ -107,8 +110,33 @@ fn row(agent: &Agent, now: Moment) -> [Cell; 13] {
         counter(agent.drops, Ink::Warning),
         unseen(agent.unseen),
         counter(agent.snapshots_missing, Ink::Warning),
+        agent
+            .certificate_ends_at
+            .map(|at| ends_text(at, now))
+            .unwrap_or_default(),
         reasons.join("; ").into(),
     ]
+}
+
+/// `0.4 s`, `75 s`.
+fn lag_text(seconds: f64) -> String {
+    match seconds {
+        10.0.. => format!("{seconds:.0} s"),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+/// `41 d`; in colour where a month is left, as the agent itself warns of it.
+fn ends_text(at: Moment, now: Moment) -> Cell {
+    const DAY: i64 = 86_400;
+    let left = now.seconds_until(at);
+    let ink = match left {
+        ..=0 => return Cell::inked(Ink::Bad, "expired"),
+        _ if left < 7 * DAY => Ink::Bad,
+        _ if left < 30 * DAY => Ink::Warning,
+        _ => return span(left).into(),
+    };
+    Cell::inked(ink, span(left))
 }
 
 /// `+1.2 ms`; microseconds are lost in the transit time that is included.

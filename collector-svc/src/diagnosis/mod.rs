@@ -45,6 +45,7 @@ pub(crate) use meanings::class_name;
 pub use meanings::{Meaning, Meanings};
 pub use retry::{Advice, Past, advise};
 pub use verdict::Verdict;
+pub(crate) use watch::aged_out;
 
 /// The failing call that decides, before any rule is asked: for whoever gathers what else
 /// is known of it.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rdmesh_proto::common::v1::{Layer, Verb};
+use time::OffsetDateTime;
 
 use crate::diagnosis::words::moment;
 use crate::diagnosis::{Case, HostWatch, ProbeState, WatchedProbe};
@@ -65,11 +66,7 @@ pub(crate) fn unwatched(case: &Case, verb: Option<Verb>) -> Vec<String> {
         );
     }
     if let Some(kept_from) = case.kept_from {
-        lines.push(format!(
-            "failures before {} have aged out of the store: what is older is kept in sums by \
-             hour alone",
-            moment(kept_from)
-        ));
+        lines.push(aged_out(kept_from));
     }
     if case.chains_left_out > 0 {
         lines.push(format!(
@@ -94,6 +91,15 @@ pub(crate) fn unwatched(case: &Case, verb: Option<Verb>) -> Vec<String> {
         );
     }
     lines
+}
+
+/// That failures of the attempt are no longer there.
+pub(crate) fn aged_out(kept_from: OffsetDateTime) -> String {
+    format!(
+        "failures before {} have aged out of the store: what is older is kept in sums by hour \
+         alone",
+        moment(kept_from)
+    )
 }
 
 /// Names of hosts, shortened.

@@ -10,6 +10,7 @@ use rdmesh_proto::collector::v1::{Hello, ReportRequest, ReportResponse};
 use rdmesh_services::server::Caller;
 use rdmesh_services::shutdown::Closing;
 use rdmesh_store::ingest as stored;
+use time::OffsetDateTime;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -96,7 +97,7 @@ impl Ingest {
             }
         };
         caller.may_report_for(&hello.host)?;
-        let reader = self.introduce(&hello).await?;
+        let reader = self.introduce(caller, &hello).await?;
         Ok(Opened {
             requests,
             share: self.share(&hello.host),
@@ -105,7 +106,7 @@ impl Ingest {
         })
     }
 
-    async fn introduce(&self, hello: &Hello) -> Result<Reader, Status> {
+    async fn introduce(&self, caller: &Caller, hello: &Hello) -> Result<Reader, Status> {
         let who = Introduction::try_from(hello).map_err(|e| status::from_bad_request(&e))?;
         let store = self.backing.store()?;
         let received_at = self.backing.now();
@@ -122,6 +123,9 @@ impl Ingest {
             started_at: who.started_at.unwrap_or(received_at),
             received_at,
             clock: reader.clock(),
+            certificate_ends_at: caller
+                .peer()
+                .and_then(|peer| OffsetDateTime::from_unix_timestamp(peer.not_after).ok()),
         };
         let through = store
             .hello(&hello)

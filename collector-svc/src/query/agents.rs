@@ -16,6 +16,14 @@ const SILENT_AFTER: Duration = Duration::from_secs(15);
 /// Hooks that a reason names; `rdmesh probes HOST` has all.
 const HOOKS_NAMED: usize = 3;
 
+/// From when on a certificate's end is a reason why an agent is not healthy. Its log and its
+/// metric warn a month before; one that a program renews each week is not near its end.
+const CERTIFICATE_ENDS_WITHIN: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// Older than this when it comes is what waited on its host: some intervals, and not one that
+/// came late.
+const LAG_MAX_SECONDS: f64 = 30.0;
+
 /// A host whose clock is off by more than this confuses people who read its logs.
 const OFFSET_MAX_NS: i64 = 1_000_000_000;
 
@@ -42,6 +50,8 @@ pub(crate) fn to_proto(status: AgentStatus, now: OffsetDateTime) -> Agent {
         run_id: status.run_id.to_string(),
         boot_id: status.boot_id,
         unseen: count(status.unseen),
+        certificate_ends_at: status.certificate_ends_at.map(times::to_proto),
+        lag_seconds: status.lag_seconds,
     }
 }
 
@@ -124,6 +134,12 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
         }
         _ => {}
     }
+    reasons.extend(certificate(status, now));
+    if let Some(lag) = status.lag_seconds.filter(|lag| *lag > LAG_MAX_SECONDS) {
+        reasons.push(format!(
+            "what it told last was {lag:.0} s old: it sends what waited in its spool"
+        ));
+    }
     if status.clock_jumps > 0 {
         let times = counted(i64::from(status.clock_jumps), "time");
         reasons.push(format!("its clock jumped {times}"));
@@ -138,6 +154,25 @@ fn health(status: &AgentStatus, now: OffsetDateTime) -> (AgentHealth, Vec<String
     } else {
         (AgentHealth::Degraded, reasons)
     }
+}
+
+/// That its certificate ends, or has ended.
+fn certificate(status: &AgentStatus, now: OffsetDateTime) -> Option<String> {
+    let left = status.certificate_ends_at? - now;
+    if left <= time::Duration::ZERO {
+        return Some(
+            "its certificate has expired: its next connection is refused; issue a new one, `rdmesh \
+             certs issue --renew`"
+                .to_owned(),
+        );
+    }
+    (left < CERTIFICATE_ENDS_WITHIN).then(|| {
+        let left = match left.whole_days() {
+            0 => counted(left.whole_hours(), "hour"),
+            days => counted(days, "day"),
+        };
+        format!("its certificate ends in {left}; `rdmesh certs issue --renew` makes a new one")
+    })
 }
 
 /// Hooks that could be attached and are not, with why.
@@ -198,6 +233,8 @@ mod tests {
             failures: 0,
             drops: 0,
             unseen: 0,
+            certificate_ends_at: None,
+            lag_seconds: Some(0.2),
             kernel_release: "6.1.0".into(),
             probe_report_came: true,
             logical_attached: 13,
@@ -254,6 +291,24 @@ mod tests {
             ..healthy()
         };
         assert_eq!(of(off).1, ["its clock is off by -3600.000 s"]);
+        let days = |days: i64| AgentStatus {
+            certificate_ends_at: Some(NOW + time::Duration::days(days)),
+            ..healthy()
+        };
+        assert_eq!(of(days(4)), (AgentHealth::Healthy, vec![]));
+        assert!(of(days(2)).1[0].starts_with("its certificate ends in 2 days; "));
+        assert!(of(days(0)).1[0].starts_with("its certificate has expired: "));
+        let behind = AgentStatus {
+            lag_seconds: Some(3_600.4),
+            ..healthy()
+        };
+        assert_eq!(
+            of(behind),
+            (
+                AgentHealth::Degraded,
+                vec!["what it told last was 3600 s old: it sends what waited in its spool".into()]
+            )
+        );
         let silent_probes = AgentStatus {
             probe_report_came: false,
             logical_total: 0,

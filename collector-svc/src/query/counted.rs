@@ -2,7 +2,7 @@
 
 use rdmesh_proto::collector::v1::{LogAgreement, LogCoverage, ToldBy};
 use rdmesh_proto::tracer::v1::CoSignalKind;
-use rdmesh_store::evidence::Counted;
+use rdmesh_store::verdicts::Counted;
 
 use crate::diagnosis::{Signal, Verdict, told_by};
 use crate::names;

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use prost::Message;
-use rdmesh_proto::collector::v1::JobState;
+use rdmesh_proto::collector::v1::{JobState, Verdict as VerdictMessage};
 use rdmesh_proto::common::v1::{IdentitySource, Layer, Verb};
 use rdmesh_proto::tracer::v1::{CoSignalKind, Inventory, ProbeReport, ProbeState};
 use rdmesh_store::baselines::StoredFork;
@@ -13,10 +13,10 @@ use rdmesh_store::evidence::{
     HostWatch as StoredWatch, NearSignal, Shaping as StoredShaping, Total as StoredTotal,
 };
 use rdmesh_store::fleet::{NearIncident, Signature};
-use rdmesh_store::history::PastVerdict;
 use rdmesh_store::ingest::Step as StoredStep;
 use rdmesh_store::jobs::Attempt;
 use rdmesh_store::query::{Ambiguous as StoredAmbiguous, COUNTED_MAX, Failure, FailureFilter};
+use rdmesh_store::verdicts::{KeptVerdict, PastVerdict};
 use rdmesh_store::{Store, StoreError};
 use time::OffsetDateTime;
 
@@ -53,6 +53,9 @@ const AFTER_END: Duration = Duration::from_secs(10);
 pub struct Diagnosed {
     /// The verdict.
     pub verdict: Verdict,
+    /// As it is told, where it is one of a time when the details were there that have aged
+    /// out since.
+    pub kept: Option<VerdictMessage>,
     /// The failures of the attempt, first to last, bounded.
     pub failures: Vec<Failure>,
     /// Failing returns: exact where `unseen` is 0, else at least so many.
@@ -65,8 +68,9 @@ pub struct Diagnosed {
     pub fork: Option<StoredFork>,
 }
 
-/// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict. Whom to
-/// call the site says, where it does.
+/// Diagnoses an attempt by what the store knows at `now`, and keeps the verdict. Where
+/// failures of the attempt have aged out since it was diagnosed, the verdict is the earlier
+/// one. Whom to call the site says, where it does.
 ///
 /// # Errors
 /// When Postgres is away.
@@ -94,12 +98,16 @@ pub async fn diagnose_attempt(
     } else {
         0
     };
-    let totals = store.totals_of(key).await?;
+    // Half of a diagnosis is waiting for one answer after the other.
+    let (totals, gathered) = tokio::try_join!(
+        store.totals_of(key),
+        gathered(store, attempt, &failures, now)
+    )?;
     let case = Case {
         chains_left_out: unsigned(counted).saturating_sub(looked_at),
         more_left_out: counted >= COUNTED_MAX,
         totals: totals.iter().map(total).collect(),
-        ..gathered(store, attempt, &failures, now).await?
+        ..gathered
     };
     let unseen = case
         .hosts
@@ -109,26 +117,48 @@ pub async fn diagnose_attempt(
     if let Some(team) = routes.team(verdict.class) {
         team.clone_into(&mut verdict.route_to);
     }
-    let stored = verdict::stored(&verdict, counted::of(&verdict, &case.signals));
+    // Of a failing call that did not decide a fork would be read as the cause.
+    let decided = deciding_signature(&case).filter(|_| !verdict.chain.is_empty());
+    let mut signature_id = decided.map(|(signature, _)| signature.id());
+    let earlier = match case.kept_from {
+        Some(_) => store.kept_verdict(key).await?,
+        None => None,
+    };
     // What was decided while all of it was there is not made worse by its age.
-    if case.kept_from.is_none() || !store.has_verdict(key).await? {
+    if earlier.is_none() {
+        let counted = counted::of(&verdict, &case.signals);
+        let stored = verdict::stored(&verdict, signature_id, counted);
         store.keep_verdict(key, &stored, now).await?;
     }
-    // Of a failing call that did not decide it would be read as the cause.
-    let fork = match deciding_signature(&case) {
-        Some((signature, _)) if !verdict.chain.is_empty() => {
-            store.fork_of(&signature, &verdict.hosts).await?
-        }
-        _ => None,
+    let kept = earlier.and_then(|earlier| stands(&earlier, case.kept_from));
+    if let Some((told, of_call)) = &kept {
+        verdict = verdict::as_decided(told, verdict.log.take());
+        signature_id = *of_call;
+    }
+    let fork = match signature_id {
+        Some(id) => store.fork_of(id, &verdict.hosts).await?,
+        None => None,
     };
     Ok(Diagnosed {
         verdict,
+        kept: kept.map(|(told, _)| told),
         failures,
         totals,
         unseen,
         flight: case.flight,
         fork,
     })
+}
+
+/// An earlier verdict that stands though its details have aged out, with the failing call
+/// that decided.
+fn stands(
+    earlier: &KeptVerdict,
+    kept_from: Option<OffsetDateTime>,
+) -> Option<(VerdictMessage, Option<i64>)> {
+    let mut told = verdict::kept(earlier)?;
+    told.unwatched.extend(kept_from.map(diagnosis::aged_out));
+    Some((told, earlier.signature_id))
 }
 
 /// All that the store knows around the failures of an attempt.
@@ -149,23 +179,20 @@ async fn gathered(
     }
     let (from, to) = window(attempt, failures, now);
     let unclear = contradicts(attempt);
-    let watch = store.watch_of(&hosts, from, to).await?;
-    let signals = store
-        .signals_of(
-            key,
-            &hosts,
-            from - SIGNALS_BEFORE,
-            to + AFTER_END,
-            SIGNALS_MAX,
-        )
-        .await?;
-    let ambiguous = store.ambiguous_of(key).await?;
     let chains: Vec<Chain> = failures.iter().map(|f| chain(f, unclear)).collect();
-    let owners = owners(store, &chains).await?;
-    let shaping = store.shaping_of(key, &hosts, from, to).await?;
-    let logs = store.logs_of(key).await?;
-    let past = store.past_verdicts(key, PAST_MAX).await?;
-    let kept_from = store.ages().await?.detail.filter(|kept| *kept > from);
+    let (before, after) = (from - SIGNALS_BEFORE, to + AFTER_END);
+    let (watch, signals, ambiguous, owners, shaping, logs, past, ages, flight) = tokio::try_join!(
+        store.watch_of(&hosts, from, to),
+        store.signals_of(key, &hosts, before, after, SIGNALS_MAX),
+        store.ambiguous_of(key),
+        owners(store, &chains),
+        store.shaping_of(key, &hosts, from, to),
+        store.logs_of(key),
+        store.past_verdicts(key, PAST_MAX),
+        store.ages(),
+        flight::evidence(store, key, &placements),
+    )?;
+    let kept_from = ages.detail.filter(|kept| *kept > from);
     let mut case = Case {
         attempt: attempt::written(key),
         state: JobState::try_from(i32::from(attempt.state)).unwrap_or_default(),
@@ -180,7 +207,7 @@ async fn gathered(
         signals: signals.into_iter().map(signal).collect(),
         shaping: shaping.into_iter().map(|s| shaped(s, unclear)).collect(),
         log: log::evidence(&logs),
-        flight: flight::evidence(store, key, &placements).await?,
+        flight,
         past: past.into_iter().map(earlier).collect(),
         kept_from,
         ..Case::default()

@@ -123,9 +123,11 @@ impl Queries {
         let totals = diagnosed.totals.into_iter().take(TOTALS_WITH_VERDICT);
         let share = PAGE_MAX_BYTES / 2;
         let log = diagnosed.verdict.log.take().map(log::to_proto);
+        let verdict = diagnosed.kept.take();
+        let verdict = verdict.unwrap_or_else(|| verdict::verdict_to_proto(diagnosed.verdict));
         Ok(Response::new(DiagnoseResponse {
             job: Some(job),
-            verdict: Some(verdict::verdict_to_proto(diagnosed.verdict)),
+            verdict: Some(verdict),
             failures: page::fitting(failures.map(failures::to_proto), share),
             totals: page::fitting(totals.map(verdict::total_to_proto), share),
             unseen: diagnosed.unseen,

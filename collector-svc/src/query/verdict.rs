@@ -1,13 +1,15 @@
 //! A verdict, as it is kept and as the contract holds it.
 
+use prost::Message;
 use rdmesh_proto::collector::v1::{
     Confidence, FailureTotal, Verdict as VerdictMessage, VerdictClass,
 };
 use rdmesh_proto::tracer::v1::ChainStep;
 use rdmesh_store::errno;
-use rdmesh_store::evidence::{Counted, StoredVerdict, Total as StoredTotal};
+use rdmesh_store::evidence::Total as StoredTotal;
+use rdmesh_store::verdicts::{Counted, KeptVerdict, StoredVerdict};
 
-use crate::diagnosis::Verdict;
+use crate::diagnosis::{LogOpinion, Step, Verdict};
 use crate::{names, times};
 
 fn class_name(class: VerdictClass) -> String {
@@ -18,7 +20,11 @@ fn small(value: i32) -> i16 {
     i16::try_from(value).unwrap_or(0)
 }
 
-pub(super) fn stored(verdict: &Verdict, counted: Counted) -> StoredVerdict {
+pub(super) fn stored(
+    verdict: &Verdict,
+    signature_id: Option<i64>,
+    counted: Counted,
+) -> StoredVerdict {
     StoredVerdict {
         class: class_name(verdict.class),
         layer: small(verdict.layer.into()),
@@ -43,6 +49,57 @@ pub(super) fn stored(verdict: &Verdict, counted: Counted) -> StoredVerdict {
         failures_total: signed(verdict.failures_total),
         same_failure: verdict.same_failure.clone(),
         counted,
+        body: verdict_to_proto(verdict.clone()).encode_to_vec(),
+        signature_id,
+    }
+}
+
+/// A verdict of a time when the details were there that have aged out since, as it was told;
+/// none where it was not kept in full, or by a later version that this one cannot read.
+pub(super) fn kept(kept: &KeptVerdict) -> Option<VerdictMessage> {
+    let told = VerdictMessage::decode(kept.body.as_deref()?).ok()?;
+    Some(VerdictMessage {
+        decided_at: Some(times::to_proto(kept.diagnosed_at)),
+        ..told
+    })
+}
+
+/// What advice looks at of such a verdict; `log` is what the logs say today, which outlast it.
+pub(super) fn as_decided(told: &VerdictMessage, log: Option<LogOpinion>) -> Verdict {
+    let steps = told.chain.iter().map(|step| Step {
+        function: step.function.clone(),
+        module: step.module.clone(),
+        layer: step.layer(),
+        errno: i32::try_from(step.errno).unwrap_or(0),
+    });
+    Verdict {
+        class: told.class(),
+        layer: told.layer(),
+        verb: told.verb(),
+        function: told.function.clone(),
+        module: told.module.clone(),
+        errno: i32::try_from(told.errno).unwrap_or(0),
+        errno_name: told.errno_name.clone(),
+        hosts: told.hosts.clone(),
+        devices: told.devices.clone(),
+        first_at: told
+            .first_at
+            .and_then(|at| times::from_proto("first_at", &at).ok()),
+        confidence: told.confidence(),
+        route_to: told.route_to.clone(),
+        // Of another version, maybe: its name is in what is told.
+        rule: "",
+        evidence: told.evidence.clone(),
+        against: told.against.clone(),
+        unwatched: told.unwatched.clone(),
+        summary: told.summary.clone(),
+        meaning: told.meaning.clone(),
+        next_steps: told.next_steps.clone(),
+        chain: steps.collect(),
+        failures_looked_at: told.failures_looked_at,
+        failures_total: told.failures_total,
+        log,
+        same_failure: told.same_failure.clone(),
     }
 }
 
@@ -86,6 +143,7 @@ pub(crate) fn verdict_to_proto(verdict: Verdict) -> VerdictMessage {
         failures_looked_at: verdict.failures_looked_at,
         failures_total: verdict.failures_total,
         same_failure: verdict.same_failure,
+        decided_at: None,
     }
 }
 

@@ -1,15 +1,19 @@
 //! Automatic mode over a real socket: windows are leased, and where a failing call leaves
 //! good ones stands beside the verdict.
 
+use std::time::Duration;
+
 use rdmesh_collector::config::{BaselineConfig, CollectorConfig};
 use rdmesh_proto::collector::v1::baseline_service_client::BaselineServiceClient;
 use rdmesh_proto::collector::v1::lease_window_response::Answer;
 use rdmesh_proto::collector::v1::{
-    DiagnoseRequest, DiagnoseResponse, FinishWindowRequest, LeaseRefusalReason, LeaseWindowRequest,
-    WindowLease, WindowPurpose,
+    AdviseRetryRequest, DiagnoseRequest, DiagnoseResponse, FinishWindowRequest, LeaseRefusalReason,
+    LeaseWindowRequest, Verdict, WindowLease, WindowPurpose,
 };
 use rdmesh_proto::common::v1::{Layer, Verb};
 use rdmesh_proto::tracer::v1::{Baseline, BaselineNode, ChainStep, Fork, ReturnCount};
+use rdmesh_store::{Keep, Store, StoreOptions};
+use time::OffsetDateTime;
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -250,6 +254,97 @@ async fn it_is_off_unless_configured_and_odd_requests_are_named() {
         "{}",
         status.message()
     );
+    running.stop().await;
+}
+
+/// Details go first; the verdict that was decided by them stands, with what was captured.
+#[tokio::test]
+async fn a_verdict_that_outlived_its_details_is_told_as_it_was_with_its_fork() {
+    let running = started().await;
+    let host = Host::new("gpu-01");
+    running
+        .jobs()
+        .start_job(start("7", 60, &["gpu-01"]))
+        .await
+        .unwrap();
+    let mut agent = running.agent(host.hello()).await;
+    agent.send(1, host.failing("7")).await;
+    agent.acknowledged(1).await;
+    let mut request = capture(&host);
+    request.has_baseline = true;
+    let lease = granted(&running, request).await;
+    let done = FinishWindowRequest {
+        host: "gpu-01".into(),
+        lease_id: lease.lease_id,
+        fork: Some(left_at_umem()),
+        baseline_host: "gpu-01".into(),
+        ..FinishWindowRequest::default()
+    };
+    client(&running).finish_window(done).await.unwrap();
+    until("it is there", || async {
+        diagnosed(&running).await.captured.is_some()
+    })
+    .await;
+    let before = diagnosed(&running).await;
+    let decided = before.verdict.unwrap();
+    assert_eq!(decided.decided_at, None);
+    agent.finish().await;
+
+    // Asked for again, weeks later; then its week is dropped.
+    let store = Store::new(&StoreOptions {
+        url: cluster().url(&running.database),
+        connections: 1,
+        acquire_timeout: Duration::from_secs(20),
+    })
+    .unwrap();
+    for later in [
+        "UPDATE rdmesh_store.verdicts SET diagnosed_at = diagnosed_at + interval '30 days'",
+        "UPDATE rdmesh_store.forks SET captured_at = captured_at + interval '30 days'",
+    ] {
+        cluster().psql(&running.database, "rdmesh", later).unwrap();
+    }
+    let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+    let keep = Keep {
+        exact: days(2),
+        detail: days(14),
+        hours: days(365),
+    };
+    let in_weeks = OffsetDateTime::now_utc() + days(30);
+    let retained = store.retain(in_weeks, keep).await.unwrap();
+    assert!(!retained.partitions.is_empty(), "{retained:?}");
+    assert_eq!(running.read("SELECT count(*) FROM rdmesh.failures"), "0");
+
+    let after = diagnosed(&running).await;
+    assert_eq!(after.captured, before.captured);
+    assert!(after.captured.is_some());
+    let stands = after.verdict.unwrap();
+    assert!(stands.decided_at.is_some());
+    let aged = stands.unwatched.last().unwrap();
+    assert!(aged.contains("have aged out of the store"), "{aged}");
+    let told = Verdict {
+        decided_at: None,
+        unwatched: decided.unwatched.clone(),
+        ..stands
+    };
+    assert_eq!(told, decided);
+    assert_eq!(
+        running.read("SELECT class, function FROM rdmesh.diagnoses"),
+        "application_arguments|ib_umem_get"
+    );
+    let mut queries = running.queries();
+    let advice = queries.advise_retry(AdviseRetryRequest {
+        job_id: "7".into(),
+        ..AdviseRetryRequest::default()
+    });
+    let advice = advice.await.unwrap().into_inner();
+    assert_eq!(advice.class(), decided.class());
+
+    // Kept by a collector that kept no more than the columns.
+    let older = "UPDATE rdmesh_store.verdicts SET body = NULL, signature_id = NULL";
+    cluster().psql(&running.database, "rdmesh", older).unwrap();
+    let anew = diagnosed(&running).await.verdict.unwrap();
+    assert_eq!(anew.decided_at, None);
+    assert!(anew.unwatched.iter().any(|line| line.contains("aged out")));
     running.stop().await;
 }
 

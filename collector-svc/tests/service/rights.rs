@@ -1,10 +1,11 @@
 //! What is each one's own: an agent's hosts, a scheduler's jobs; and nobody starves the others.
 
 use rdmesh_proto::collector::v1::job_service_client::JobServiceClient;
+use rdmesh_proto::collector::v1::query_service_client::QueryServiceClient;
 use rdmesh_proto::collector::v1::report_request::Item;
 use rdmesh_proto::collector::v1::{
-    EndJobRequest, GetJobRequest, JobState, PlaceJobRequest, Placement, ReportRequest,
-    StartJobRequest,
+    EndJobRequest, GetJobRequest, JobState, ListAgentsRequest, PlaceJobRequest, Placement,
+    ReportRequest, StartJobRequest,
 };
 use rdmesh_proto::common::v1::{AgentKind, AttemptId};
 use rdmesh_proto::shaper::v1::WireWindow;
@@ -105,6 +106,36 @@ async fn an_agent_reports_for_the_hosts_in_its_certificate_alone() {
         collector.read("SELECT string_agg(host, ',' ORDER BY host) FROM rdmesh.agents"),
         "dpu-01,gpu-01"
     );
+
+    // How long each can still show who it is, the same in SQL and gRPC; seven days here.
+    let reader = collector.caller(Role::Reader, "oncall").await;
+    let agents = QueryServiceClient::new(reader)
+        .list_agents(ListAgentsRequest::default())
+        .await
+        .unwrap()
+        .into_inner()
+        .agents;
+    assert_eq!(agents.len(), 2);
+    for agent in agents {
+        let ends = agent.certificate_ends_at.unwrap().seconds;
+        assert!(
+            (ends - rdmesh_tls::now() - 7 * 86_400).abs() < 3_600,
+            "{ends}"
+        );
+        let told = format!(
+            "SELECT extract(epoch FROM certificate_ends_at)::bigint, lag_seconds IS NOT NULL
+             FROM rdmesh.agents WHERE host = '{}'",
+            agent.host
+        );
+        let lag = if agent.lag_seconds.is_some() {
+            "t"
+        } else {
+            "f"
+        };
+        assert_eq!(collector.read(&told), format!("{ends}|{lag}"));
+        // A shaper tells of wires and not of intervals that it watched.
+        assert_eq!(agent.lag_seconds.is_some(), agent.host == "gpu-01");
+    }
     collector.stop().await;
 }
 

@@ -6,7 +6,6 @@ use time::{Duration, OffsetDateTime};
 
 use super::{
     HOST_WINDOWS_AN_HOUR, Lease, LeaseAsk, LeaseBounds, NoLease, Purpose, StoredBaseline, TRIES,
-    signature_id,
 };
 use crate::StoreError;
 use crate::fleet::Signature;
@@ -125,7 +124,7 @@ async fn to_capture(
     (verb, signature, has_baseline): (&str, &Signature, bool),
     now: OffsetDateTime,
 ) -> Result<Result<Wanted, NoLease>, StoreError> {
-    let id = signature_id(connection, signature).await?;
+    let id = signature.id();
     let (captured, tried): (bool, i64) = sqlx::query_as(
         "SELECT EXISTS (SELECT FROM rdmesh_store.forks WHERE signature_id = $1)
                 OR EXISTS (SELECT FROM rdmesh_store.window_leases

@@ -6,8 +6,8 @@
 mod grant;
 mod keep;
 
+use sqlx::Connection;
 use sqlx::types::Uuid;
-use sqlx::{Connection, PgConnection};
 use time::{Duration, OffsetDateTime};
 
 use crate::fleet::Signature;
@@ -255,42 +255,19 @@ impl Store {
     /// When Postgres is away.
     pub async fn fork_of(
         &self,
-        signature: &Signature,
+        signature_id: i64,
         hosts: &[String],
     ) -> Result<Option<StoredFork>, StoreError> {
-        let mut connection = self.pool.acquire().await?;
-        let id = signature_id(&mut connection, signature).await?;
         let fork = sqlx::query_as(
             "SELECT host, kernel_release, driver, verb, call_errno, path, errno, good_calls,
                     baseline_host, baseline_recorded_at, body
              FROM rdmesh_store.forks WHERE signature_id = $1
              ORDER BY host = ANY ($2) DESC, captured_at DESC LIMIT 1",
         )
-        .bind(id)
+        .bind(signature_id)
         .bind(hosts)
-        .fetch_optional(&mut *connection)
+        .fetch_optional(&self.pool)
         .await?;
         Ok(fork)
     }
-}
-
-/// As the hours of `rdmesh_store.signature_hours` have it.
-async fn signature_id(
-    connection: &mut PgConnection,
-    signature: &Signature,
-) -> Result<i64, StoreError> {
-    let steps = || signature.steps.iter();
-    let id = sqlx::query_scalar(
-        "SELECT rdmesh_store.signature_id(
-             $1, $2, false, $3::text[], $4::text[], $5::smallint[], $6::integer[])",
-    )
-    .bind(&signature.driver)
-    .bind(signature.verb)
-    .bind(steps().map(|s| s.function.as_str()).collect::<Vec<_>>())
-    .bind(steps().map(|s| s.module.as_str()).collect::<Vec<_>>())
-    .bind(steps().map(|s| s.layer).collect::<Vec<_>>())
-    .bind(steps().map(|s| s.errno).collect::<Vec<_>>())
-    .fetch_one(connection)
-    .await?;
-    Ok(id)
 }

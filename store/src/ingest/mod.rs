@@ -22,5 +22,5 @@ pub use rows::{
     WireWindow,
 };
 pub use runs::{ClockEstimate, Hello};
-pub(crate) use words::KnownWords;
+pub(crate) use words::{KnownWords, Signature};
 pub use write::Progress;

@@ -33,6 +33,8 @@ pub struct Hello {
     pub received_at: OffsetDateTime,
     /// What the Hello says of the clock.
     pub clock: Option<ClockEstimate>,
+    /// When the certificate ends that it showed; none: it showed none.
+    pub certificate_ends_at: Option<OffsetDateTime>,
 }
 
 impl Store {
@@ -54,11 +56,13 @@ impl Store {
         let through: i64 = sqlx::query_scalar(
             "INSERT INTO rdmesh_store.agent_runs AS r
                  (host, agent, run_id, boot_id, version, address, started_at, first_hello_at,
-                  last_hello_at, last_seen_at, boot_epoch_ns, clock_offset_ns)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $8, $9, $10)
+                  last_hello_at, last_seen_at, boot_epoch_ns, clock_offset_ns,
+                  certificate_ends_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $8, $9, $10, $11)
              ON CONFLICT (host, agent, run_id) DO UPDATE SET
                  version = excluded.version,
                  address = excluded.address,
+                 certificate_ends_at = excluded.certificate_ends_at,
                  last_hello_at = GREATEST(r.last_hello_at, excluded.last_hello_at),
                  last_seen_at = GREATEST(r.last_seen_at, excluded.last_seen_at),
                  boot_epoch_ns = COALESCE(excluded.boot_epoch_ns, r.boot_epoch_ns),
@@ -76,6 +80,7 @@ impl Store {
         .bind(hello.received_at)
         .bind(hello.clock.map(|c| c.boot_epoch_ns))
         .bind(hello.clock.map(|c| c.offset_ns))
+        .bind(hello.certificate_ends_at)
         .fetch_one(&mut *transaction)
         .await?;
         transaction.commit().await?;

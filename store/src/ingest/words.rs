@@ -23,11 +23,11 @@ const KNOWN_MAX: usize = 100_000;
 
 /// A chain without its times and task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Signature<'a> {
-    pub(super) driver: &'a str,
-    pub(super) verb: i16,
-    pub(super) expected: bool,
-    pub(super) steps: &'a [Step],
+pub(crate) struct Signature<'a> {
+    pub(crate) driver: &'a str,
+    pub(crate) verb: i16,
+    pub(crate) expected: bool,
+    pub(crate) steps: &'a [Step],
 }
 
 impl<'a> From<&'a Chain> for Signature<'a> {

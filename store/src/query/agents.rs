@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use crate::{Store, StoreError};
 
 /// The last run of an agent, and what is known of its host.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
 pub struct AgentStatus {
     /// The host.
     pub host: String,
@@ -44,6 +44,10 @@ pub struct AgentStatus {
     pub drops: i64,
     /// Calls that the kernel did not show to its probes.
     pub unseen: i64,
+    /// When the certificate ends that it showed last; none: it showed none.
+    pub certificate_ends_at: Option<OffsetDateTime>,
+    /// How old what it told last was when it came; none: it told of no interval.
+    pub lag_seconds: Option<f64>,
     /// Of its last probe report; empty and 0: none came.
     pub kernel_release: String,
     /// Whether a probe report ever came from its host.
@@ -105,6 +109,9 @@ impl Store {
                              - (SELECT COALESCE(sum(upper(s) - lower(s)), 0)::bigint
                                 FROM unnest(r.seqs) s)) AS missing,
                     r.rejected, r.last_rejection, r.failures, r.drops, r.unseen,
+                    r.certificate_ends_at,
+                    rdmesh_store.lag_seconds(r.watched, r.boot_epoch_ns, r.last_seen_at)
+                        AS lag_seconds,
                     COALESCE(p.kernel_release, '') AS kernel_release,
                     p.kernel_release IS NOT NULL AS probe_report_came,
                     COALESCE(p.logical_attached, 0) AS logical_attached,

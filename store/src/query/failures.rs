@@ -216,8 +216,16 @@ impl Store {
         filter: &FailureFilter,
         number: i64,
     ) -> Result<Option<OffsetDateTime>, StoreError> {
-        let mut query =
-            QueryBuilder::<Postgres>::new("SELECT at FROM rdmesh_store.failure_groups WHERE true");
+        // Those of a job are found first and sorted then: else Postgres may walk all groups there
+        // are in the order of their times, since so few of them are asked for.
+        let (begin, end) = match filter.job_id {
+            Some(_) => (
+                "WITH found AS MATERIALIZED (SELECT at FROM rdmesh_store.failure_groups WHERE true",
+                ") SELECT at FROM found",
+            ),
+            None => ("SELECT at FROM rdmesh_store.failure_groups WHERE true", ""),
+        };
+        let mut query = QueryBuilder::<Postgres>::new(begin);
         if let Some(job_id) = &filter.job_id {
             push_candidates(&mut query, job_id, Columns::OF_GROUPS);
         }
@@ -225,7 +233,7 @@ impl Store {
             query.push(" AND host = ").push_bind(host);
         }
         push_group_times(&mut query, filter, Columns::OF_GROUPS);
-        query.push(if filter.oldest_first {
+        query.push(end).push(if filter.oldest_first {
             " ORDER BY at"
         } else {
             " ORDER BY at DESC"

@@ -210,7 +210,7 @@ async fn a_failing_call_is_captured_once_beside_the_best_baseline() {
     assert_eq!(lease.baseline, Some(baseline("gpu-07", "reg_mr", 25)));
     let other = ask("gpu-02", capture(14, true));
     assert_eq!(db.lease(&other, 9, 4).await, Err(NoLease::Captured));
-    let found = db.store.fork_of(&signature(14), &[]).await.unwrap();
+    let found = db.store.fork_of(signature(14).id(), &[]).await.unwrap();
     assert_eq!(found, None);
     let done = Finished {
         fork: Some(seen(14)),
@@ -219,7 +219,7 @@ async fn a_failing_call_is_captured_once_beside_the_best_baseline() {
     assert!(db.store.finish_window(&done, at(5)).await.unwrap());
     assert_eq!(db.lease(&other, 9, 6).await, Err(NoLease::Captured));
     let hosts = ["gpu-05".to_owned()];
-    let found = db.store.fork_of(&signature(14), &hosts).await.unwrap();
+    let found = db.store.fork_of(signature(14).id(), &hosts).await.unwrap();
     let found = found.unwrap();
     assert_eq!(
         (found.host.as_str(), found.kernel_release.as_str()),
@@ -227,7 +227,7 @@ async fn a_failing_call_is_captured_once_beside_the_best_baseline() {
     );
     assert_eq!(found.seen, seen(14));
     assert_eq!(
-        db.store.fork_of(&signature(12), &hosts).await.unwrap(),
+        db.store.fork_of(signature(12).id(), &hosts).await.unwrap(),
         None
     );
     assert_eq!(

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use rdmesh_store::evidence::{Counted, StoredVerdict};
 use rdmesh_store::fleet::{Signature, TimeStep};
 use rdmesh_store::ingest::{Content, InventoryReport, Item, RunKey};
 use rdmesh_store::jobs::End;
 use rdmesh_store::statistics::Ended;
+use rdmesh_store::verdicts::{Counted, StoredVerdict};
 use time::{Duration, OffsetDateTime};
 
 use crate::made::{

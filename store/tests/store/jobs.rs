@@ -1,8 +1,8 @@
 //! Job metadata in any order, and the join.
 
-use rdmesh_store::evidence::StoredVerdict;
 use rdmesh_store::jobs::{Attempt, AttemptKey, End, JobCursor, JobFilter};
 use rdmesh_store::query::FailureFilter;
+use rdmesh_store::verdicts::StoredVerdict;
 use time::OffsetDateTime;
 
 use crate::made::{

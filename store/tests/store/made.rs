@@ -96,6 +96,7 @@ pub(crate) fn clock() -> ClockEstimate {
 
 pub(crate) async fn hello(store: &Store, run: &RunKey) -> i64 {
     let hello = Hello {
+        certificate_ends_at: None,
         run: run.clone(),
         boot_id: "b".into(),
         version: "0.1.0".into(),

@@ -1,8 +1,8 @@
 //! Shares of a made fleet year: the proportions that went in come out, in SQL and here.
 
-use rdmesh_store::evidence::{Counted, StoredVerdict};
 use rdmesh_store::jobs::{End, Placement};
 use rdmesh_store::statistics::{Ended, Share};
+use rdmesh_store::verdicts::{Counted, StoredVerdict};
 use time::{Duration, OffsetDateTime};
 
 use crate::made::{Database, NOW, attempt, start};

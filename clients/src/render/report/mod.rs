@@ -15,7 +15,7 @@ use rdmesh_client::model::verdict::Diagnosis;
 use rdmesh_proto::rate::LineRate;
 
 use super::asked::asked;
-use super::{baseline, errno_short, errno_text, some_of};
+use super::{baseline, diagnose, errno_short, errno_text, some_of};
 
 /// Hosts, devices and ranks that a line names.
 const MAX_NAMED: usize = 16;
@@ -87,6 +87,7 @@ fn facts(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
                 .map(|log| log.class.name().to_owned()),
         ),
         ("rule", verdict.rule.clone()),
+        ("decided", diagnose::decided(verdict)),
     ];
     let told = rows
         .into_iter()

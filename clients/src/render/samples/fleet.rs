@@ -24,6 +24,8 @@ pub(crate) fn agents() -> Vec<Agent> {
         snapshots: 812,
         run_id: "2f1c7c9e-0000-4000-8000-000000000001".into(),
         boot_id: "2f1c7c9e-0000-4000-8000-000000000002".into(),
+        certificate_ends_at: later(90 * 86_400),
+        lag_seconds: Some(0.23),
         ..wire::Agent::default()
     };
     let degraded = wire::Agent {
@@ -36,6 +38,8 @@ pub(crate) fn agents() -> Vec<Agent> {
         logical_attached: 11,
         drops: 51_200,
         snapshots_missing: 1,
+        certificate_ends_at: later(86_400),
+        lag_seconds: Some(75.2),
         clock_offset_ns: Some(-61_000_000_000),
         ..healthy.clone()
     };

@@ -271,6 +271,7 @@ fn wire_verdict() -> wire::Verdict {
         failures_looked_at: 1,
         failures_total: 1,
         same_failure: Vec::new(),
+        decided_at: None,
     }
 }
 
