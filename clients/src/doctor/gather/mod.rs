@@ -292,7 +292,11 @@ fn synchronized() -> Looked<bool> {
         Looked::Found(said) => match (said.code, said.out.trim()) {
             (Some(0), "yes") => Looked::Found(true),
             (Some(0), "no") => Looked::Found(false),
-            _ => Looked::Unknown(format!("timedatectl says {:?}", said.error.trim())),
+            // It says why in its first line.
+            _ => match said.error.lines().next() {
+                Some(why) => Looked::Unknown(format!("timedatectl says: {why}")),
+                None => Looked::Unknown(format!("timedatectl ended with {:?}", said.code)),
+            },
         },
         Looked::Absent => Looked::Absent,
         Looked::Unknown(why) => Looked::Unknown(why),

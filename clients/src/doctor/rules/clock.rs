@@ -44,22 +44,27 @@ fn in_step(clock: &Clock) -> Check {
             "no, and nothing that would do it runs",
             "install chrony, or `timedatectl set-ntp true`",
         ),
-        Looked::Absent => Check {
-            next: Some(match has_daemon {
-                true => format!("ask {daemons} itself (`chronyc tracking`, `ntpq -p`)"),
-                false => "`adjtimex --print` shows it (status 64: not synchronised)".to_owned(),
-            }),
-            ..Check::unknown(
-                Topic::Time,
-                check,
-                match has_daemon {
-                    true => format!("there is no timedatectl; {daemons} runs"),
-                    false => "there is no timedatectl, and no program that keeps the clock runs"
-                        .to_owned(),
-                },
-            )
-        },
-        Looked::Unknown(why) => Check::unknown(Topic::Time, check, why),
+        Looked::Absent => elsewhere(clock, "there is no timedatectl"),
+        Looked::Unknown(why) => elsewhere(clock, why),
+    }
+}
+
+/// systemd does not say it: the daemon itself may.
+fn elsewhere(clock: &Clock, why: &str) -> Check {
+    let daemons = super::listed(&clock.daemons);
+    let (runs, next) = match clock.daemons.is_empty() {
+        true => (
+            "no program that keeps the clock runs".to_owned(),
+            "`adjtimex --print` shows it (status 64: not synchronised)".to_owned(),
+        ),
+        false => (
+            format!("{daemons} runs"),
+            format!("ask {daemons} itself (`chronyc tracking`, `ntpq -p`)"),
+        ),
+    };
+    Check {
+        next: Some(next),
+        ..Check::unknown(Topic::Time, "clock synchronised", format!("{why}; {runs}"))
     }
 }
 
