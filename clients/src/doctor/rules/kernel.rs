@@ -110,7 +110,7 @@ fn lockdown(kernel: &Kernel) -> Check {
             Topic::Kernel,
             check,
             "confidentiality: BPF programs may not read kernel memory",
-            "boot with lockdown=integrity or none; tracer-svc ends with exit code 71 so",
+            "boot with lockdown=integrity or none: until then tracer-svc ends with exit code 71",
         ),
         Looked::Found(mode) => Check::ok(Topic::Kernel, check, mode),
         Looked::Absent => Check::ok(Topic::Kernel, check, "the kernel has none"),

@@ -135,8 +135,8 @@ fn odd(device: &Device, port: &Port) -> Option<Check> {
             check,
             format!("{state}{physical}"),
             format!(
-                "`ip link set {netdev} up`; if it stays so, look at cable, transceiver and switch \
-                 port. Nothing is wrong with a port that is not used"
+                "set {netdev} up (`ip link set DEV up`); if it stays so, look at cable, \
+                 transceiver and switch port. Nothing is wrong with a port that is not used"
             ),
         )),
         other => {
