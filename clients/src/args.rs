@@ -28,6 +28,7 @@ Exit codes:
   3  the collector cannot tell what broke the job (diagnose), or has no advice
   4  the job, host, wire or baseline is not known
   5  no collector answers (with --shaper: no shaper; baseline: no tracer), or not in time
+  6  the machine has a problem (doctor)
 
 Example:
   rdmesh diagnose 4711";
@@ -179,6 +180,8 @@ pub(crate) enum Command {
     Baseline(command::baseline::BaselineCommand),
     /// Show every agent, the unhealthy first
     Fleet(command::fleet::FleetArgs),
+    /// Look at this machine: is it fit for rdmesh, and what to do
+    Doctor(command::doctor::DoctorArgs),
     /// List, watch, compare and change shaped wires
     #[command(subcommand)]
     Wire(command::wire::WireCommand),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 use crate::endpoint::{AddressError, AddressSource, CollectorAddress, DEFAULT_PORT, VARIABLE};
+use crate::links::says_what_to_do;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +106,7 @@ impl ClientError {
             ClientError::Address(_) | ClientError::Invalid(_) | ClientError::Refused(_) => {
                 String::new()
             }
+            ClientError::Unreachable { reason, .. } if says_what_to_do(reason) => String::new(),
             ClientError::Unreachable { address, .. } => unreachable_hint(address),
             ClientError::Timeout { .. } => {
                 "ask for less (--limit, --since), or wait longer: --timeout SECONDS".to_owned()

@@ -26,6 +26,7 @@ pub(crate) enum Code {
     CannotTell = 3,
     NotFound = 4,
     Unreachable = 5,
+    Problem = 6,
 }
 
 impl From<Code> for ExitCode {

@@ -2,12 +2,14 @@
 //! types that print and serialise under the names of the wire contract.
 //!
 //! It never decides anything about a job: verdicts, totals and health are the
-//! collector's, and this crate only carries them.
+//! collector's, and this crate only carries them. What it does judge is the machine on which
+//! it runs, by [`doctor`].
 
 pub mod attempt;
 pub mod baselines;
 pub mod client;
 mod direct;
+pub mod doctor;
 pub mod endpoint;
 pub mod errno;
 pub mod error;

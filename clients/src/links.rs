@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rdmesh_tls::connect::Secured;
+use rdmesh_tls::connect::{ConnectError, Secured};
 use rdmesh_tls::{Expected, Files, Live, TlsError};
 use serde::Deserialize;
 use tonic::transport::{Channel, Endpoint};
@@ -50,6 +50,25 @@ pub enum LinkError {
     Tls(#[from] TlsError),
 }
 
+/// This side has no certificate, and other machines are not dialled without.
+const NO_CERTIFICATE: &str = "it is on another machine, and there is no certificate: name one with \
+     --tls-ca, --tls-certificate and --tls-key or in [tls] of cli.toml, or say --insecure";
+
+/// This side has no certificate, and the other side has one.
+const SPEAKS_TLS: &str = "what answers there speaks TLS: name your certificate with --tls-ca, \
+     --tls-certificate and --tls-key, by RDMESH_TLS_CA, RDMESH_TLS_CERTIFICATE and RDMESH_TLS_KEY, \
+     or in [tls] of cli.toml (`rdmesh certs issue` makes one)";
+
+/// This side has a certificate, and the other side has none.
+const WITHOUT_TLS: &str = "what answers there does not speak TLS: give that service a [tls] \
+     section; or ask it without your certificate (no --tls-ca, --tls-certificate and --tls-key, no \
+     RDMESH_TLS_…, no [tls] in cli.toml), on another machine with --insecure";
+
+/// Whether a refusal of [`Links::connect`] says by itself what to do.
+pub(crate) fn says_what_to_do(reason: &str) -> bool {
+    [NO_CERTIFICATE, SPEAKS_TLS, WITHOUT_TLS].contains(&reason)
+}
+
 /// How connections are made. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
@@ -86,6 +105,11 @@ impl Links {
         Ok(Self { live, insecure })
     }
 
+    /// Whether connections to other machines have TLS.
+    pub(crate) fn have_tls(&self) -> bool {
+        self.live.is_some()
+    }
+
     /// Connects to `authority` (`HOST:PORT` or `unix:/PATH`); a refusal is a sentence.
     pub(crate) async fn connect(
         &self,
@@ -93,30 +117,32 @@ impl Links {
         authority: &str,
         expected: Expected,
     ) -> Result<Channel, String> {
-        let told = |error: tonic::transport::Error| innermost(&error).to_string();
         // A socket of the file system has no TLS.
-        let is_unix = authority.starts_with(UNIX_PREFIX);
-        match &self.live {
-            Some(live) if !is_unix => {
+        if authority.starts_with(UNIX_PREFIX) {
+            let connected = endpoint.connect().await;
+            return connected.map_err(|error| innermost(&error).to_string());
+        }
+        let to = authority.to_owned();
+        let connected = match &self.live {
+            Some(live) => {
                 let secured = Secured {
                     live: Arc::clone(live),
                     expected,
                 };
-                let to = authority.to_owned();
-                let connected = rdmesh_tls::connect::connect(endpoint, to, None, secured);
-                connected.await.map_err(told)
+                rdmesh_tls::connect::connect(endpoint, to, None, secured).await
             }
-            None if !is_unix && !self.insecure && !is_local(authority) => Err(
-                "it is on another machine, and there is no certificate: name one with --tls-ca, \
-                 --tls-certificate and --tls-key or in [tls] of cli.toml, or say --insecure"
-                    .to_owned(),
-            ),
-            _ => endpoint.connect().await.map_err(told),
-        }
+            None if !self.insecure && !is_local(authority) => return Err(NO_CERTIFICATE.to_owned()),
+            None => rdmesh_tls::connect::connect_plain(endpoint, to, None).await,
+        };
+        connected.map_err(|error| match error {
+            ConnectError::SpeaksTls => SPEAKS_TLS.to_owned(),
+            error if error.is_without_tls() => WITHOUT_TLS.to_owned(),
+            error => innermost(&error).to_string(),
+        })
     }
 }
 
-fn is_local(authority: &str) -> bool {
+pub(crate) fn is_local(authority: &str) -> bool {
     let host = authority
         .rsplit_once(':')
         .map_or(authority, |(host, _)| host);

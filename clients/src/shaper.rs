@@ -9,7 +9,7 @@ use tonic::{Code, Response, Status};
 use crate::direct::{DialError, dial};
 use crate::endpoint::AddressError;
 use crate::error::innermost;
-use crate::links::Links;
+use crate::links::{Links, says_what_to_do};
 
 /// The shaper's port.
 pub const SHAPER_PORT: u16 = 7402;
@@ -87,6 +87,7 @@ impl ShaperError {
     /// What to do next; empty: the error says it itself.
     pub fn next(&self) -> String {
         match self {
+            ShaperError::Unreachable { reason, .. } if says_what_to_do(reason) => String::new(),
             ShaperError::Unreachable { .. } => format!(
                 "does shaper-svc run there? [server] listen in its shaper.toml says where it \
                  listens: --shaper HOST:{SHAPER_PORT} or --shaper unix:/PATH"

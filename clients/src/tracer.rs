@@ -13,7 +13,7 @@ use crate::client::{Client, MAX_ANSWER_BYTES};
 use crate::direct::{DialError, dial};
 use crate::endpoint::AddressError;
 use crate::error::{ClientError, innermost};
-use crate::links::Links;
+use crate::links::{Links, says_what_to_do};
 use crate::model::agent::AgentKind;
 
 /// The tracer's port.
@@ -143,6 +143,7 @@ impl TracerError {
                 "name it with --tracer HOST:{TRACER_PORT}, set `advertise` in the tracer.toml of \
                  {host}, or run `tracer-svc detach` there"
             ),
+            TracerError::Unreachable { reason, .. } if says_what_to_do(reason) => String::new(),
             TracerError::Unreachable { .. } => format!(
                 "does tracer-svc run there, and listen for others than its own host? [server] \
                  listen in its tracer.toml says so: HOST:{TRACER_PORT} or unix:/PATH; to detach on \

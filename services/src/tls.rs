@@ -12,6 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::config::{Check, Invalid, Validate};
 
+pub use rdmesh_tls::connect::ConnectError;
 pub use rdmesh_tls::{Expected, Identity, Live, Peer, Role, TlsError};
 
 /// How often it is looked whether the files have changed: three `stat` calls. A new
@@ -173,16 +174,16 @@ impl Tls {
     /// Connects `endpoint`, whose address is `to`, over TLS where there are certificates.
     ///
     /// # Errors
-    /// As [`Endpoint::connect`]; the innermost cause tells why a handshake failed.
+    /// [`ConnectError`]; the innermost cause tells why a handshake failed.
     pub async fn connect(
         &self,
         endpoint: Endpoint,
         to: SocketAddr,
         keep_alive: Option<Duration>,
         expected: Expected,
-    ) -> Result<Channel, tonic::transport::Error> {
+    ) -> Result<Channel, ConnectError> {
         match &self.live {
-            None => endpoint.tcp_keepalive(keep_alive).connect().await,
+            None => rdmesh_tls::connect::connect_plain(endpoint, to, keep_alive).await,
             Some(live) => {
                 let secured = rdmesh_tls::connect::Secured {
                     live: Arc::clone(live),
@@ -202,9 +203,9 @@ impl Tls {
         endpoint: Endpoint,
         to: &str,
         expected: Expected,
-    ) -> Result<Channel, tonic::transport::Error> {
+    ) -> Result<Channel, ConnectError> {
         match &self.live {
-            None => endpoint.connect().await,
+            None => rdmesh_tls::connect::connect_plain(endpoint, to.to_owned(), None).await,
             Some(live) => {
                 let secured = rdmesh_tls::connect::Secured {
                     live: Arc::clone(live),

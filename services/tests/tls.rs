@@ -11,7 +11,7 @@ use std::time::Duration;
 use rdmesh_services::server::{
     self, HANDSHAKE_WITHIN, ListenAddress, MAX_HANDSHAKES_PER_ADDRESS, Server, ServerConfig,
 };
-use rdmesh_services::tls::{Expected, Tls, TlsConfig};
+use rdmesh_services::tls::{ConnectError, Expected, Tls, TlsConfig};
 use rdmesh_services::uplink::{CollectorAddress, CollectorDialer, Dial};
 use rdmesh_tls::authority::{Authority, Request};
 use rdmesh_tls::{Checked, Files, Live, Role, now};
@@ -281,16 +281,76 @@ async fn the_uplinks_dialer_gives_nothing_to_somebody_else() {
     let dialer = |tls: &Tls| CollectorDialer::new(address.clone()).secured(tls.clone());
     let channel = soon("dial", dialer(&agent).dial()).await.unwrap();
     check(channel).await.unwrap();
-    // Without TLS a server that has it says nothing that a client understands.
-    let plain = CollectorDialer::new(address.clone()).dial().await;
-    if let Ok(channel) = plain {
-        assert!(check(channel).await.is_err());
-    }
+    // Without TLS there is no connection either, and it is told what is missing.
+    let plain = CollectorDialer::new(address.clone());
+    let refused = soon("dial", plain.dial()).await.unwrap_err();
+    assert!(refused.to_string().contains("speaks TLS"), "{refused}");
     // An authority of the same site's name is another one.
     let other = Tls::with(Site::new().live(Role::Agent, "gpu-01"));
     let refused = soon("dial", dialer(&other).dial()).await.unwrap_err();
     assert!(refused.to_string().contains("TLS: "), "{refused}");
     serving.stop().await;
+}
+
+#[tokio::test]
+async fn one_side_without_tls_is_told_which_in_both_directions() {
+    let site = Site::new();
+    let serving = serve(&site, |_| {}).await;
+    let endpoint = |to: SocketAddr| Endpoint::from_shared(format!("http://{to}")).unwrap();
+    // A client without TLS at a server with it.
+    let to = serving.address;
+    let plain = Tls::default();
+    let connecting = plain.connect(endpoint(to), to, None, Expected::Collector);
+    let error = soon("connect", connecting).await.unwrap_err();
+    assert!(matches!(error, ConnectError::SpeaksTls), "{error:?}");
+    assert!(!error.is_without_tls());
+    let named = to.to_string();
+    let connecting = plain.connect_by_name(endpoint(to), &named, Expected::Collector);
+    let error = soon("connect", connecting).await.unwrap_err();
+    assert!(error.to_string().contains("[tls]"), "{error}");
+    serving.stop().await;
+    // A client with TLS at a server without.
+    let listener = server::bind_with(&ServerConfig::at(0), &plain)
+        .await
+        .unwrap();
+    let ListenAddress::Tcp(to) = listener.local_address().unwrap() else {
+        panic!("a TCP address");
+    };
+    let (end, ended) = oneshot::channel();
+    let grace = ServerConfig::at(0).grace();
+    let served = tokio::spawn(async move {
+        Server::new().serve(listener, ended, grace).await.unwrap();
+    });
+    let reader = Tls::with(site.live(Role::Reader, "ada"));
+    for bound in [None, Some(DEADLINE)] {
+        let mut endpoint = endpoint(to);
+        if let Some(bound) = bound {
+            endpoint = endpoint.connect_timeout(bound);
+        }
+        let connecting = reader.connect(endpoint, to, None, Expected::Collector);
+        let error = soon("connect", connecting).await.unwrap_err();
+        assert!(error.is_without_tls(), "{error:?}");
+        let told = rdmesh_services::causes::with_causes(&error);
+        assert!(told.contains("does not speak TLS"), "{told}");
+    }
+    // And one without at a server without is served.
+    let connecting = plain.connect(endpoint(to), to, None, Expected::Collector);
+    check(soon("connect", connecting).await.unwrap())
+        .await
+        .unwrap();
+    let _ = end.send(());
+    soon("end", served).await.unwrap();
+}
+
+/// Who says nothing at all is taken as before: how long it may be silent is the caller's matter.
+#[tokio::test]
+async fn a_server_that_is_silent_is_connected_to() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{to}")).unwrap();
+    let plain = Tls::default();
+    let connecting = plain.connect(endpoint, to, None, Expected::Collector);
+    soon("connect", connecting).await.unwrap();
 }
 
 #[test]

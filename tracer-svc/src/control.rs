@@ -8,7 +8,7 @@ use rdmesh_proto::tracer::v1::tracer_service_client::TracerServiceClient;
 use rdmesh_proto::tracer::v1::{AttachProbesRequest, DetachProbesRequest};
 use rdmesh_services::causes::with_causes;
 use rdmesh_services::server::ListenAddress;
-use rdmesh_services::tls::{Expected, Tls};
+use rdmesh_services::tls::{ConnectError, Expected, Tls};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
@@ -78,17 +78,17 @@ async fn order_within(
     wish: Wish,
 ) -> Result<String, ControlError> {
     let address = dialled(listen);
-    let unreachable = |error: tonic::transport::Error| ControlError::Unreachable {
+    let unreachable = |error: ConnectError| ControlError::Unreachable {
         address: address.clone(),
         error: with_causes(&error),
     };
     let endpoint = Endpoint::from_shared(address.clone())
-        .map_err(unreachable)?
+        .map_err(|error| unreachable(error.into()))?
         .timeout(limit)
         .connect_timeout(CONNECT_LIMIT);
     let channel = match address.strip_prefix("http://") {
         // A Unix socket has no TLS.
-        None => endpoint.connect().await,
+        None => endpoint.connect().await.map_err(ConnectError::from),
         Some(at) => {
             // The service has this very certificate.
             let own = tls.live().map(|live| live.identity().name);

@@ -6,6 +6,7 @@ pub(crate) mod certs;
 pub(crate) mod classify_log;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
+pub(crate) mod doctor;
 pub(crate) mod failures;
 pub(crate) mod fleet;
 mod follow;
@@ -60,6 +61,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Baseline(command) => return baseline::run(command, &cli.global, output).await,
             Command::Wire(command) => return wire::run(command, &cli.global, output).await,
             Command::Probes(args) => return probes::run(args, &cli.global, output).await,
+            Command::Doctor(args) => return doctor::run(args, &cli.global, output).await,
             _ => {}
         }
         let client = connect(&cli.global).await?;
@@ -79,6 +81,7 @@ pub(crate) fn run(cli: &Cli, output: &mut Output) -> Result<Code, CommandError> 
             Command::Precursors(args) => incidents::precursors(args, &client, output).await,
             Command::Probes(args) => probes::run(args, &cli.global, output).await,
             Command::Fleet(args) => fleet::run(args, &client, output).await,
+            Command::Doctor(args) => doctor::run(args, &cli.global, output).await,
             Command::Wire(command) => wire::run(command, &cli.global, output).await,
             Command::Baseline(command) => baseline::run(command, &cli.global, output).await,
             Command::ClassifyLog(args) => classify_log::run(args, output),

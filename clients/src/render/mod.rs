@@ -5,6 +5,7 @@ pub(crate) mod asked;
 pub(crate) mod baseline;
 pub(crate) mod classify_log;
 pub(crate) mod diagnose;
+pub(crate) mod doctor;
 pub(crate) mod error;
 pub(crate) mod failures;
 pub(crate) mod fleet;

@@ -95,7 +95,7 @@ impl Fake {
     }
 
     /// `incoming` runs inside the runtime.
-    fn serve<S, C>(
+    pub(crate) fn serve<S, C>(
         address: String,
         state: State,
         incoming: impl FnOnce() -> S + Send + 'static,
@@ -112,7 +112,9 @@ impl Fake {
                 .enable_all()
                 .build();
             runtime.unwrap().block_on(async move {
+                let (_reporter, health) = tonic_health::server::health_reporter();
                 let server = tonic::transport::Server::builder()
+                    .add_service(health)
                     .add_service(JobServiceServer::new(service.clone()))
                     .add_service(QueryServiceServer::new(service.clone()))
                     .add_service(StatisticsServiceServer::new(service.clone()))

@@ -8,7 +8,15 @@ use crate::fake::Fake;
 pub(crate) fn rdmesh(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rdmesh"));
     // Nothing of the machine's own settings may decide.
-    for name in ["RDMESH_COLLECTOR", "NO_COLOR", "COLUMNS", "XDG_CONFIG_HOME"] {
+    for name in [
+        "RDMESH_COLLECTOR",
+        "RDMESH_TLS_CA",
+        "RDMESH_TLS_CERTIFICATE",
+        "RDMESH_TLS_KEY",
+        "NO_COLOR",
+        "COLUMNS",
+        "XDG_CONFIG_HOME",
+    ] {
         command.env_remove(name);
     }
     command.env("HOME", "/nonexistent").args(arguments);
@@ -29,6 +37,12 @@ pub(crate) fn stdout(output: &Output) -> String {
 
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// What was said on stderr, as one line.
+pub(crate) fn words(output: &Output) -> String {
+    let said = stderr(output);
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 pub(crate) fn code(output: &Output) -> i32 {

@@ -11,6 +11,7 @@
 //! | [`certificate`] | what a certificate says, read from its bytes |
 //! | [`live`] | the files of this process, and TLS with them |
 //! | [`connect`] | a gRPC channel over TLS or plain TCP |
+//! | [`inspect`] | what is wrong with the files, all of it |
 //! | [`authority`] | makes an authority and certificates |
 //! | [`rights`] | which role may call which method |
 #![forbid(unsafe_code)]
@@ -18,7 +19,9 @@
 pub mod authority;
 pub mod certificate;
 pub mod connect;
+mod first;
 pub mod identity;
+pub mod inspect;
 pub mod live;
 pub mod rights;
 mod verify;

@@ -411,7 +411,7 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Tl
     Ok(found)
 }
 
-fn read_authorities(path: &Path) -> Result<(RootCertStore, i64), TlsError> {
+pub(crate) fn read_authorities(path: &Path) -> Result<(RootCertStore, i64), TlsError> {
     let mut roots = RootCertStore::empty();
     let mut ends = i64::MAX;
     let content = |why: String| TlsError::Content {
@@ -434,7 +434,7 @@ fn read_authorities(path: &Path) -> Result<(RootCertStore, i64), TlsError> {
     Ok((roots, ends))
 }
 
-fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+pub(crate) fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let meta = fs::metadata(path).map_err(|source| TlsError::Read {
         path: path.to_owned(),
         source,

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rdmesh_tls::authority::{Authority, Issued, Request};
+use rdmesh_tls::inspect::inspect;
 use rdmesh_tls::{Checked, Expected, Files, Live, Peer, Role, now};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -259,6 +260,44 @@ fn files_that_cannot_be_used_say_what_to_do() {
         let message = refused(site.keep("timed", &issued));
         assert!(message.contains(words), "{message}");
     }
+}
+
+#[test]
+fn an_inspection_tells_each_thing_that_is_wrong_and_not_the_first_alone() {
+    let site = Site::new("a");
+    let files = site.keep("gpu-1", &site.issue(Role::Agent, "gpu-1"));
+    let good = inspect(&files, now());
+    assert_eq!(
+        good.peer.unwrap().identity.to_string(),
+        "rdmesh://a/agent/gpu-1"
+    );
+    assert_eq!((good.key, good.chain), (Ok(()), Ok(())));
+    assert_eq!(good.authorities.unwrap().len(), 1);
+    // Expired, another's key, and of an authority that is not believed.
+    let other = Site::new("a");
+    let mut request = Request::new(Role::Agent, "gpu-1", now(), 7).unwrap();
+    (request.not_before, request.not_after) = (now() - 20, now() - 10);
+    let expired = other.authority.issue(&request, now()).unwrap();
+    write(&files.certificate, &expired.certificate);
+    let bad = inspect(&files, now());
+    assert!(bad.own.unwrap().not_after < now());
+    let why = bad.key.unwrap_err();
+    assert!(why.contains("not replaced together"), "{why}");
+    let why = bad.chain.unwrap_err();
+    assert!(why.contains("no authority in"), "{why}");
+    // Its own authority issued it, although its time is over.
+    write(&files.ca, &other.ca);
+    write(&files.key, &expired.key);
+    let expired = inspect(&files, now());
+    assert_eq!((expired.key, expired.chain), (Ok(()), Ok(())));
+    // Nothing there, and garbage: sentences, nothing else.
+    write(&files.ca, "garbage");
+    std::fs::remove_file(&files.key).unwrap();
+    std::fs::remove_file(&files.certificate).unwrap();
+    let none = inspect(&files, now());
+    assert!(none.own.is_err() && none.peer.is_err() && none.authorities.is_err());
+    assert!(none.key.unwrap_err().contains("gpu-1.key"));
+    assert!(none.chain.unwrap_err().contains("ca.crt"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Answers for goldens, built as the collector sends them.
 
+mod doctor;
 mod fleet;
 pub(crate) mod incidents;
 mod logs;
@@ -16,6 +17,7 @@ use rdmesh_proto::common::v1 as common;
 use rdmesh_proto::tracer::v1 as tracer;
 use time::macros::datetime;
 
+pub(crate) use doctor::examination;
 pub(crate) use fleet::{agents, probes};
 pub(crate) use logs::{advice, submitted_log};
 pub(crate) use report::{hostile_report, report};
